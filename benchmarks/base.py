@@ -1,0 +1,126 @@
+"""What a benchmark gives the harness: samples to run and a way to score the answers. No model, no torch here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+
+class BenchmarkError(ValueError):
+    """A user's mistake about a benchmark: says the value given, the values allowed, and what to do next."""
+
+
+class Text(NamedTuple):
+    """The model's tokeniser as a benchmark may use it: ``encode(text) -> ids`` without special tokens, its inverse,
+    and a hash that names it in cache keys."""
+
+    encode: Callable[[str], list[int]]
+    decode: Callable[[Sequence[int]], str]
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One question on one context. Samples with the same ``context_id`` have the same context and share a prefill.
+
+    context         what is cached and pruned
+    question        what is asked of the pruned cache
+    answer_prefix   forced start of the answer (already in the assistant's turn)
+    max_new_tokens  answer limit
+    stop            strings that end an answer, cut off from it
+    references      right answers
+    length          the requested length in tokens; None where the benchmark has none
+    chat_template   whether the prompt is put in the model's chat template
+    """
+
+    sample_id: str
+    context_id: str
+    context: str
+    question: str
+    answer_prefix: str
+    max_new_tokens: int
+    references: tuple[str, ...]
+    subset: str
+    length: int | None = None
+    stop: tuple[str, ...] = ()
+    all_classes: tuple[str, ...] = ()
+    chat_template: bool = True
+    sampling: dict[str, float] | None = None
+    target: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict that :meth:`from_json` turns back into an equal sample."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> Sample:
+        lists: dict[str, Any] = {name: tuple(row[name]) for name in ("references", "stop", "all_classes") if name in row}
+        return cls(**{**row, **lists})
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score on 0-100 and any further figures of one answer."""
+
+    score: float
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked of a benchmark.
+
+    lengths   context lengths in tokens; empty = the benchmark's default
+    subsets   names; empty = all that can be run
+    limit     samples of each subset and length; None = the benchmark's own number
+    data      local file or folder given with ``--data``; None = generated or downloaded
+    seed      the run's seed
+    """
+
+    lengths: tuple[int, ...] = ()
+    subsets: tuple[str, ...] = ()
+    limit: int | None = None
+    data: Path | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark: facts as class variables, :meth:`samples` and :meth:`score` as code."""
+
+    name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    licence: ClassVar[str] = ""
+    #: changes whenever the same request would give other samples
+    version: ClassVar[str] = "1"
+    #: every subset of the published benchmark, in its order
+    subsets: ClassVar[tuple[str, ...]] = ()
+    #: subsets that need ``--data`` or a download
+    needs_data: ClassVar[tuple[str, ...]] = ()
+    default_lengths: ClassVar[tuple[int, ...]] = ()
+    default_limit: ClassVar[int] = 100
+    #: the score that answering at random gets, 0-100
+    chance: ClassVar[float] = 0.0
+    #: references and contexts may be committed with a run
+    shareable: ClassVar[bool] = False
+
+    def check(self, request: Request) -> None:
+        """Raise :class:`BenchmarkError` on a request that cannot be run. Needs no tokenizer: called before the model loads."""
+
+    def samples(self, request: Request, text: Text) -> list[Sample]:
+        """The samples, the same for the same request and tokenizer. Samples of one context are neighbours."""
+        raise NotImplementedError
+
+    def score(self, sample: Sample, prediction: str) -> Score:
+        """Score one answer (without its answer prefix). Needs no model and can be repeated."""
+        raise NotImplementedError
+
+
+def content_hash(*parts: Any) -> str:
+    """First 16 hex digits of the SHA-256 of the parts as JSON; used for ids and cache keys."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]

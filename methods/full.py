@@ -1,0 +1,19 @@
+"""The control: the full cache."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from methods.base import Method
+from methods.registry import register
+
+
+@register
+@dataclass(frozen=True)
+class Full(Method):
+    """Keeps every pair. Always run beside the others, in the same batch, as their control."""
+
+    name: ClassVar[str] = "full"
+    summary: ClassVar[str] = "the full cache: keeps every pair (the control)"
+    is_control: ClassVar[bool] = True
+    budgets: ClassVar[tuple[str, ...]] = ()
+    default_budget: ClassVar[str] = "none"

@@ -1,0 +1,122 @@
+"""KVzip: how much attention a pair gets while the model repeats its context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from methods.base import Method, MethodError, Observation, Pass, Protection
+from methods.registry import register
+
+#: KVzip's prompts (Kim et al., arXiv 2505.23416, section 3.3): they are hyper-parameters of its scores
+REPEAT_ALL = "\n\nRepeat the previous context exactly."
+REPEAT_FROM = "\n\nRepeat the part of the previous context exactly, starting with"
+#: bytes of a block of logits; one that fits the processor's cache is three times as fast as a large one
+BLOCK = 8 * 2**20
+
+
+class Peaks(NamedTuple):
+    """Logarithm of the largest attention weight of each target column over the new tokens j, float32 ``[Hq, m]``.
+
+    ``per_norm`` is the same with each row j divided by the norm of its hidden state first.
+    """
+
+    plain: Tensor
+    per_norm: Tensor
+
+
+@dataclass(frozen=True)
+class Reconstruction(Method):
+    """What KVzip and KVzip+ share: the passes over the context in chunks, and the attention seen there.
+
+    chunk    context tokens repeated in one pass
+    lead_in  last tokens of the previous chunk that a later pass starts from
+    """
+
+    chunk: int = 2048
+    lead_in: int = 8
+
+    needs: ClassVar[frozenset[str]] = frozenset({"hidden", "queries"})
+    default_budget: ClassVar[str] = "global"
+    protection: ClassVar[Protection] = Protection(prefix=True)
+    cost: ClassVar[str] = "one more prefill"
+
+    def __post_init__(self) -> None:
+        if self.chunk < 1 or self.lead_in < 0:
+            raise MethodError(f"{self.name} needs chunk >= 1 and lead_in >= 0, got {self.chunk} and {self.lead_in}")
+
+    def passes(self, cached: int, prefix: int) -> list[Pass]:
+        """One pass a chunk of the context, the template prefix left out."""
+        found = []
+        for start in range(prefix, cached, self.chunk):
+            target = (start, min(cached, start + self.chunk))
+            if start == prefix:
+                found.append(Pass(REPEAT_ALL, target))
+            else:
+                found.append(Pass(REPEAT_FROM, target, lead_in=(max(prefix, start - self.lead_in), start)))
+        return found
+
+
+@register
+@dataclass(frozen=True)
+class KVzip(Reconstruction):
+    """s = largest attention weight that any query of the pass gives to the pair, over the G query heads of its KV
+    head and all new tokens. Kim et al., "KVzip", arXiv 2505.23416, equation 2.
+
+    The softmax (float32) runs over the template prefix, the chunk's own columns and the new tokens up to the query's
+    own. The whole template prefix is in it and is protected, as in the authors' code.
+    """
+
+    name: ClassVar[str] = "kvzip"
+    summary: ClassVar[str] = "attention a pair gets while the model repeats the context"
+    paper: ClassVar[str] = "arXiv 2505.23416"
+
+    def score(self, seen: Observation) -> Tensor:
+        return torch.zeros(seen.keys.shape[:2], device=seen.keys.device)
+
+    def score_pass(self, seen: Observation, run: Pass) -> Tensor:
+        weights = peaks(seen, run).plain
+        return weights.view(-1, seen.group, weights.shape[-1]).amax(dim=1).exp()
+
+
+def peaks(seen: Observation, run: Pass) -> Peaks:
+    """The peaks of one layer in one pass, computed once for all methods that read them."""
+    return seen.shared(("peaks", run), lambda: _peaks(seen, run))
+
+
+def _peaks(seen: Observation, run: Pass) -> Peaks:
+    start, stop = run.target
+    log_norms = seen.hidden.float().norm(dim=-1).log()
+    found = torch.full((2, seen.queries.shape[0], stop - start), float("-inf"), device=seen.keys.device)
+    for rows, weights in _log_weights(seen, start, stop):
+        found[0] = torch.maximum(found[0], weights.amax(dim=1))
+        weights -= log_norms[rows].unsqueeze(-1)
+        found[1] = torch.maximum(found[1], weights.amax(dim=1))
+    return Peaks(found[0], found[1])
+
+
+def _log_weights(seen: Observation, start: int, stop: int) -> Iterator[tuple[slice, Tensor]]:
+    """Log attention weights on the columns start..stop, by blocks of new tokens: slice, ``[Hq, rows, stop - start]``.
+
+    Softmax over prefix, start..stop and the new tokens (causal); other columns are not in the denominator.
+    """
+    first = seen.cached - seen.new
+    prefix = min(seen.prefix, start)
+    columns = torch.cat([seen.keys[:, :prefix], seen.keys[:, start:stop], seen.keys[:, first:]], dim=1).float()
+    heads, most, size = columns.shape
+    old = most - seen.new
+    places = torch.arange(seen.new, device=columns.device)
+    rows = max(1, min(seen.block_bytes, BLOCK) // (8 * seen.queries.shape[0] * most))
+    for begin in range(0, seen.new, rows):
+        block = slice(begin, min(seen.new, begin + rows))
+        queries = seen.queries[:, block].float() * seen.scaling
+        width = old + block.stop  # what comes after the block is seen by none of its rows
+        logits = torch.bmm(queries.reshape(heads, -1, size), columns[:, :width].transpose(1, 2))
+        logits = logits.view(seen.queries.shape[0], -1, width)
+        later = places[block] > places[block].unsqueeze(1)
+        logits[:, :, old + block.start :].masked_fill_(later, float("-inf"))
+        yield block, logits.log_softmax(dim=-1)[:, :, prefix : prefix + stop - start]

@@ -1,0 +1,51 @@
+"""KVzip+: KVzip's attention weighed by what the value adds to the residual stream."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from methods.base import Observation, Pass
+from methods.kvzip import Reconstruction, peaks
+from methods.registry import register
+
+#: least score before the logarithm
+SMALLEST = 1e-30
+
+
+@register
+@dataclass(frozen=True)
+class KVzipPlus(Reconstruction):
+    """s = ln max(1e-30, max over the group's query heads q and new tokens j of a[q, j, t] ||W_O^q v_t|| / ||x_j||).
+
+    KVzap paper (arXiv 2601.07891), section 3.1; x_j is the attention module's input, after the layer's norm, as in
+    the authors' code (the paper writes h_j). In logarithms, so that a threshold means the same for this oracle as for
+    the KVzap surrogates that predict it.
+    """
+
+    name: ClassVar[str] = "kvzip_plus"
+    summary: ClassVar[str] = "KVzip times the norm of the pair's output, as a logarithm; what KVzap predicts"
+    paper: ClassVar[str] = "arXiv 2601.07891"
+
+    def score(self, seen: Observation) -> Tensor:
+        return torch.full(seen.keys.shape[:2], math.log(SMALLEST), device=seen.keys.device)
+
+    def score_pass(self, seen: Observation, run: Pass) -> Tensor:
+        scores = peaks(seen, run).per_norm + output_norms(seen, *run.target).log()
+        return scores.view(-1, seen.group, scores.shape[-1]).amax(dim=1).clamp(min=math.log(SMALLEST))
+
+
+def output_norms(seen: Observation, start: int, stop: int) -> Tensor:
+    """||W_O^q v_t|| of the columns start..stop for each query head, float32 ``[Hq, stop - start]``.
+
+    From the Gram matrix of W_O, so that nothing of size ``Hq x T x D`` is made.
+    """
+    projection = seen.output_projection.float()
+    gram = torch.bmm(projection.transpose(1, 2), projection)  # [Hq, d, d]
+    values = seen.values[:, start:stop].float().repeat_interleave(seen.group, dim=0)
+    squares = (torch.bmm(values, gram) * values).sum(dim=-1)
+    return squares.clamp(min=0).sqrt()

@@ -1,0 +1,156 @@
+"""Names to methods: ``@register``, the entry-point group ``kvprune.methods``, and plugin files."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from methods.base import Method, MethodError, ModelInfo
+
+ENTRY_POINTS = "kvprune.methods"
+#: modules whose import registers the built-in methods
+BUILT_IN = (
+    "methods.full",
+    "methods.random",
+    "methods.knorm",
+    "methods.streaming_llm",
+    "methods.kvzip",
+    "methods.kvzip_plus",
+    # "methods.kvzap.method",
+)
+
+MethodClass = TypeVar("MethodClass", bound=type[Method])
+
+
+class Alias(NamedTuple):
+    """A name that stands for another one, chosen when the model is known."""
+
+    summary: str
+    resolve: Callable[[ModelInfo], str]
+
+
+_methods: dict[str, type[Method]] = {}
+_aliases: dict[str, Alias] = {}
+_broken: dict[str, str] = {}
+_loaded: list[bool] = []
+
+
+def register(cls: MethodClass) -> MethodClass:
+    """Class decorator: make the method known under its ``name``. A name that is taken is an error."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", cls.name):
+        raise MethodError(f"method name {cls.name!r} of {cls.__qualname__} must be lower case letters, digits and _")
+    taken = _methods.get(cls.name)
+    if (taken is not None and taken is not cls) or cls.name in _aliases:
+        where = taken.__module__ if taken else "an alias"
+        raise MethodError(f"method name {cls.name!r} is taken (by {where}); give {cls.__qualname__} another name")
+    _methods[cls.name] = cls
+    return cls
+
+
+def register_alias(name: str, summary: str, resolve: Callable[[ModelInfo], str]) -> None:
+    """Make ``name`` stand for the method that ``resolve`` names for a model."""
+    if name in _methods or name in _aliases:
+        raise MethodError(f"method name {name!r} is taken; give the alias another name")
+    _aliases[name] = Alias(summary, resolve)
+
+
+def load_all() -> None:
+    """Import the built-in methods and those that installed packages offer. An entry point that fails is remembered
+    and reported when its name is looked up."""
+    if _loaded:
+        return
+    _loaded.append(True)
+    for module in BUILT_IN:
+        importlib.import_module(module)
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            point.load()
+        except Exception as error:  # any failure of foreign code is that plugin's, not ours
+            _broken[point.name] = f"{type(error).__name__}: {error}"
+
+
+def load_plugin(path: Path) -> None:
+    """Run a Python file that registers methods (``--plugin FILE.py``)."""
+    load_all()
+    if not path.is_file():
+        raise MethodError(f"plugin {path} is not a file; give the path of a Python file with a @register class")
+    spec = importlib.util.spec_from_file_location(f"kvprune_plugin_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise MethodError(f"plugin {path} cannot be imported; give a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    before = set(_methods)
+    try:
+        spec.loader.exec_module(module)
+    except MethodError:
+        raise
+    except Exception as error:
+        raise MethodError(f"plugin {path} failed to load: {type(error).__name__}: {error}") from error
+    if set(_methods) == before:
+        raise MethodError(f"plugin {path} registered no method; put @register above its Method class")
+
+
+def names() -> list[str]:
+    """Registered names, the control first, aliases not among them."""
+    load_all()
+    return sorted(_methods, key=lambda name: (not _methods[name].is_control, list(_methods).index(name)))
+
+
+def aliases() -> dict[str, Alias]:
+    load_all()
+    return dict(_aliases)
+
+
+def get(name: str) -> type[Method]:
+    """The class registered under ``name``. Unknown: :class:`MethodError` with the names, nearest first."""
+    load_all()
+    if name in _methods:
+        return _methods[name]
+    if name in _broken:
+        raise MethodError(f"method {name!r} comes from a plugin that failed to load: {_broken[name]}")
+    raise MethodError(unknown("method", name, [*_methods, *_aliases]))
+
+
+def resolve(name: str, info: ModelInfo) -> str:
+    """The registered name that ``name`` means for this model: itself, or what the alias stands for."""
+    load_all()
+    return _aliases[name].resolve(info) if name in _aliases else get(name).name
+
+
+def unknown(kind: str, name: str, known: list[str]) -> str:
+    """The text of an error about an unknown name: what was given and what there is, nearest first."""
+    near = difflib.get_close_matches(name, known, n=len(known), cutoff=0.0)
+    return f"unknown {kind} {name!r}; known, nearest first: {', '.join(near)}"
+
+
+def build(name: str, options: dict[str, str]) -> Method:
+    """An instance of method ``name`` with options given as text, each converted to its field's type."""
+    cls = get(name)
+    known = {f.name: f for f in fields(cls)}
+    values: dict[str, Any] = {}
+    for option, text in options.items():
+        if option not in known:
+            offered = unknown(f"option of {name}", option, list(known)) if known else f"{name} takes no options"
+            raise MethodError(f"{offered}; got {name}.{option}={text}")
+        values[option] = _convert(f"{name}.{option}", text, type(known[option].default))
+    return cls(**values)
+
+
+def _convert(label: str, text: str, kind: type) -> Any:
+    if kind is bool:
+        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if text.lower() not in words:
+            raise MethodError(f"{label} must be true or false, got {text!r}")
+        return words[text.lower()]
+    try:
+        return kind(text)
+    except ValueError:
+        raise MethodError(f"{label} must be {kind.__name__}, got {text!r}") from None
