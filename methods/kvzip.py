@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from methods.attention import log_weight_blocks
 from methods.base import Method, MethodError, Observation, Pass, Protection
 from methods.registry import register
 
 #: KVzip's prompts (Kim et al., arXiv 2505.23416, section 3.3): they are hyper-parameters of its scores
 REPEAT_ALL = "\n\nRepeat the previous context exactly."
 REPEAT_FROM = "\n\nRepeat the part of the previous context exactly, starting with"
-#: bytes of a block of logits; one that fits the processor's cache is three times as fast as a large one
-BLOCK = 8 * 2**20
 
 
 class Peaks(NamedTuple):
@@ -90,33 +88,14 @@ def peaks(seen: Observation, run: Pass) -> Peaks:
 
 def _peaks(seen: Observation, run: Pass) -> Peaks:
     start, stop = run.target
+    prefix, first = min(seen.prefix, start), seen.cached - seen.new
+    # other chunks of the context are not in the denominator
+    keys = torch.cat([seen.keys[:, :prefix], seen.keys[:, start:stop], seen.keys[:, first:]], dim=1)
+    target = slice(prefix, prefix + stop - start)
     log_norms = seen.hidden.float().norm(dim=-1).log()
     found = torch.full((2, seen.queries.shape[0], stop - start), float("-inf"), device=seen.keys.device)
-    for rows, weights in _log_weights(seen, start, stop):
+    for rows, weights in log_weight_blocks(seen.queries, keys, seen.scaling, target, seen.block_bytes):
         found[0] = torch.maximum(found[0], weights.amax(dim=1))
         weights -= log_norms[rows].unsqueeze(-1)
         found[1] = torch.maximum(found[1], weights.amax(dim=1))
     return Peaks(found[0], found[1])
-
-
-def _log_weights(seen: Observation, start: int, stop: int) -> Iterator[tuple[slice, Tensor]]:
-    """Log attention weights on the columns start..stop, by blocks of new tokens: slice, ``[Hq, rows, stop - start]``.
-
-    Softmax over prefix, start..stop and the new tokens (causal); other columns are not in the denominator.
-    """
-    first = seen.cached - seen.new
-    prefix = min(seen.prefix, start)
-    columns = torch.cat([seen.keys[:, :prefix], seen.keys[:, start:stop], seen.keys[:, first:]], dim=1).float()
-    heads, most, size = columns.shape
-    old = most - seen.new
-    places = torch.arange(seen.new, device=columns.device)
-    rows = max(1, min(seen.block_bytes, BLOCK) // (8 * seen.queries.shape[0] * most))
-    for begin in range(0, seen.new, rows):
-        block = slice(begin, min(seen.new, begin + rows))
-        queries = seen.queries[:, block].float() * seen.scaling
-        width = old + block.stop  # what comes after the block is seen by none of its rows
-        logits = torch.bmm(queries.reshape(heads, -1, size), columns[:, :width].transpose(1, 2))
-        logits = logits.view(seen.queries.shape[0], -1, width)
-        later = places[block] > places[block].unsqueeze(1)
-        logits[:, :, old + block.start :].masked_fill_(later, float("-inf"))
-        yield block, logits.log_softmax(dim=-1)[:, :, prefix : prefix + stop - start]
