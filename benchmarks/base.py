@@ -58,7 +58,8 @@ class Sample:
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Sample:
-        lists: dict[str, Any] = {name: tuple(row[name]) for name in ("references", "stop", "all_classes") if name in row}
+        names = ("references", "stop", "all_classes")
+        lists: dict[str, Any] = {name: tuple(row[name]) for name in names if name in row}
         return cls(**{**row, **lists})
 
 
@@ -110,7 +111,7 @@ class Benchmark:
     shareable: ClassVar[bool] = False
 
     def check(self, request: Request) -> None:
-        """Raise :class:`BenchmarkError` on a request that cannot be run. Needs no tokenizer: called before the model loads."""
+        """Raise :class:`BenchmarkError` on a request that cannot be run. Called before the model loads."""
 
     def samples(self, request: Request, text: Text) -> list[Sample]:
         """The samples, the same for the same request and tokenizer. Samples of one context are neighbours."""

@@ -71,18 +71,30 @@ def config_of(name: str) -> Any:
     return config
 
 
-def load(name: str, device: str = "auto", dtype: str = "auto") -> Loaded:
-    """Load a model and its tokenizer. ``dtype`` auto is float32 on a CPU and bfloat16 on an accelerator."""
+def load_tokenizer(name: str) -> Any:
+    """The model's tokenizer, without the model."""
+    try:
+        return AutoTokenizer.from_pretrained(_source(name))
+    except (OSError, ValueError) as error:
+        raise HarnessError(_not_found(name, error)) from error
+
+
+def load_model(name: str, device: str = "auto", dtype: str = "auto") -> LanguageModel:
+    """Load a model. ``dtype`` auto is float32 on a CPU and bfloat16 on an accelerator."""
     chosen = pick_device(device)
     number = pick_dtype(dtype, chosen)
     source = _source(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
         model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=number)
     except (OSError, ValueError, SafetensorError) as error:
         raise HarnessError(_not_found(name, error)) from error
     model.to(chosen)
-    return Loaded(LanguageModel(model, name), tokenizer)
+    return LanguageModel(model, name)
+
+
+def load(name: str, device: str = "auto", dtype: str = "auto") -> Loaded:
+    """The model and its tokenizer."""
+    return Loaded(load_model(name, device, dtype), load_tokenizer(name))
 
 
 def pick_device(device: str) -> str:

@@ -29,6 +29,10 @@ class MethodError(ValueError):
     """A user's mistake about a method: says the value given, the values allowed, and what to do next."""
 
 
+class Unsupported(MethodError):
+    """A combination that makes no sense for a method, with the reason; a run of several methods goes on without it."""
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """The shape of a model, all that a method may know about it before it runs.
@@ -168,6 +172,8 @@ class Method:
     protection: ClassVar[Protection] = Protection()
     #: pairs that the method itself always keeps; no flag takes them away
     mechanism: ClassVar[Protection] = Protection()
+    #: least and largest score of the stored histograms, for methods whose thresholds mean something; None: no histogram
+    score_range: ClassVar[tuple[float, float] | None] = None
     #: the control: removes nothing and takes no level
     is_control: ClassVar[bool] = False
 
@@ -175,6 +181,10 @@ class Method:
         """A method ready for this model: weights loaded, shapes checked. Runs, and raises :class:`MethodError`, before
         the model loads."""
         return self
+
+    def protects(self) -> Protection:
+        """The published protection of this instance; options may change it."""
+        return self.protection
 
     def thresholds(self, info: ModelInfo) -> dict[str, float]:
         """Calibrated thresholds by removed fraction, as ``{"0.25": tau}``; empty where there are none."""

@@ -27,7 +27,7 @@ def number_kept(cached: int, removed: Decimal) -> int:
 
     1,000 pairs at 0.9 keep 100, where binary floats would keep 99.
     """
-    if not 0 <= removed < 1:
+    if not (removed.is_finite() and 0 <= removed < 1):
         raise MethodError(f"removed must be at least 0 and less than 1, got {removed}")
     return min(cached, max(1, int(cached * (1 - removed))))
 
@@ -118,4 +118,4 @@ def _by_time(values: Tensor) -> Tensor:
 
 def _by_head(values: Tensor, heads: int, cached: int) -> Tensor:
     """The inverse of :func:`_by_time`."""
-    return values.view(-1, cached, heads).transpose(1, 2).flip(-1)
+    return values.view(values.shape[0], cached, heads).transpose(1, 2).flip(-1)

@@ -16,6 +16,8 @@ from methods.registry import register
 REPEAT_ALL = "\n\nRepeat the previous context exactly."
 REPEAT_FROM = "\n\nRepeat the part of the previous context exactly, starting with"
 
+KVPRESS_SINKS = 4
+
 
 class Peaks(NamedTuple):
     """Logarithm of the largest attention weight of each target column over the new tokens j, float32 ``[Hq, m]``.
@@ -33,10 +35,12 @@ class Reconstruction(Method):
 
     chunk    context tokens repeated in one pass
     lead_in  last tokens of the previous chunk that a later pass starts from
+    compat   "kvpress": its choices, four sinks instead of the template prefix, in the softmax and as protection
     """
 
     chunk: int = 2048
     lead_in: int = 8
+    compat: str = ""
 
     needs: ClassVar[frozenset[str]] = frozenset({"hidden", "queries"})
     default_budget: ClassVar[str] = "global"
@@ -46,6 +50,11 @@ class Reconstruction(Method):
     def __post_init__(self) -> None:
         if self.chunk < 1 or self.lead_in < 0:
             raise MethodError(f"{self.name} needs chunk >= 1 and lead_in >= 0, got {self.chunk} and {self.lead_in}")
+        if self.compat not in ("", "kvpress"):
+            raise MethodError(f"{self.name}.compat must be empty or kvpress, got {self.compat!r}")
+
+    def protects(self) -> Protection:
+        return Protection(sinks=KVPRESS_SINKS) if self.compat else self.protection
 
     def passes(self, cached: int, prefix: int) -> list[Pass]:
         """One pass a chunk of the context, the template prefix left out."""
@@ -77,25 +86,37 @@ class KVzip(Reconstruction):
         return torch.zeros(seen.keys.shape[:2], device=seen.keys.device)
 
     def score_pass(self, seen: Observation, run: Pass) -> Tensor:
-        weights = peaks(seen, run).plain
+        weights = peaks(seen, run, self.compat).plain
         return weights.view(-1, seen.group, weights.shape[-1]).amax(dim=1).exp()
 
 
-def peaks(seen: Observation, run: Pass) -> Peaks:
+def peaks(seen: Observation, run: Pass, compat: str) -> Peaks:
     """The peaks of one layer in one pass, computed once for all methods that read them."""
-    return seen.shared(("peaks", run), lambda: _peaks(seen, run))
+    prefix = min(KVPRESS_SINKS, run.target[0]) if compat else seen.prefix
+    return seen.shared(("peaks", run, prefix), lambda: _peaks(seen, run, prefix))
 
 
-def _peaks(seen: Observation, run: Pass) -> Peaks:
+def _peaks(seen: Observation, run: Pass, prefix: int) -> Peaks:
     start, stop = run.target
-    prefix, first = min(seen.prefix, start), seen.cached - seen.new
+    prefix, first = min(prefix, start), seen.cached - seen.new
     # other chunks of the context are not in the denominator
     keys = torch.cat([seen.keys[:, :prefix], seen.keys[:, start:stop], seen.keys[:, first:]], dim=1)
-    target = slice(prefix, prefix + stop - start)
-    log_norms = seen.hidden.float().norm(dim=-1).log()
-    found = torch.full((2, seen.queries.shape[0], stop - start), float("-inf"), device=seen.keys.device)
-    for rows, weights in log_weight_blocks(seen.queries, keys, seen.scaling, target, seen.block_bytes):
+    return largest_weights(seen, slice(0, seen.new), keys, slice(prefix, prefix + stop - start))
+
+
+def largest_weights(seen: Observation, rows: slice, keys: Tensor, columns: slice) -> Peaks:
+    """Peaks of the attention that some of a forward's tokens give to some columns.
+
+    rows      the tokens j, places among the forward's n; the newest columns of ``keys`` are theirs
+    keys      ``[H, C, d]``, the columns in the denominator
+    columns   the m columns that are looked at
+    """
+    queries = seen.queries[:, rows]
+    log_norms = seen.hidden[rows].float().norm(dim=-1).log()
+    shape = (2, queries.shape[0], columns.stop - columns.start)
+    found = torch.full(shape, float("-inf"), device=keys.device)
+    for block, weights in log_weight_blocks(queries, keys, seen.scaling, columns, seen.block_bytes):
         found[0] = torch.maximum(found[0], weights.amax(dim=1))
-        weights -= log_norms[rows].unsqueeze(-1)
+        weights -= log_norms[block].unsqueeze(-1)
         found[1] = torch.maximum(found[1], weights.amax(dim=1))
     return Peaks(found[0], found[1])

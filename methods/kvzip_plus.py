@@ -31,12 +31,20 @@ class KVzipPlus(Reconstruction):
     summary: ClassVar[str] = "KVzip times the norm of the pair's output, as a logarithm; what KVzap predicts"
     paper: ClassVar[str] = "arXiv 2601.07891"
 
+    score_range: ClassVar[tuple[float, float]] = (-20.0, 4.0)
+
     def score(self, seen: Observation) -> Tensor:
         return torch.full(seen.keys.shape[:2], math.log(SMALLEST), device=seen.keys.device)
 
     def score_pass(self, seen: Observation, run: Pass) -> Tensor:
-        scores = peaks(seen, run).per_norm + output_norms(seen, *run.target).log()
-        return scores.view(-1, seen.group, scores.shape[-1]).amax(dim=1).clamp(min=math.log(SMALLEST))
+        return weighed(seen, peaks(seen, run, self.compat).per_norm, *run.target)
+
+
+def weighed(seen: Observation, per_norm: Tensor, start: int, stop: int) -> Tensor:
+    """Scores ``[H, stop - start]`` of cached columns from their :attr:`methods.kvzip.Peaks.per_norm`: the norm of
+    what each value adds, then the largest of the group's query heads, and the floor."""
+    scores = per_norm + output_norms(seen, start, stop).log()
+    return scores.view(-1, seen.group, scores.shape[-1]).amax(dim=1).clamp(min=math.log(SMALLEST))
 
 
 def output_norms(seen: Observation, start: int, stop: int) -> Tensor:

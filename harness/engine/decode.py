@@ -31,10 +31,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """Generated ids without the stop token; ``finish_reason`` is ``stop``, ``length`` or ``nan``."""
+    """Generated ids without the stop token; ``finish_reason`` is ``stop``, ``length`` or ``nan``.
+
+    ``steps`` counts the forwards after the prefill: one with the question, then one for each token fed back.
+    """
 
     ids: tuple[int, ...]
     finish_reason: str
+    steps: int
 
 
 def decode(
@@ -71,6 +75,7 @@ def _decode_distinct(
     variants = keep.shape[0]
     generated: list[list[int]] = [[] for _ in range(variants)]
     reasons = ["length"] * variants
+    steps = [0] * variants
     alive = list(range(variants))
     run = MaskedRun(lm, prefix, keep, len(question.ids) + question.max_new_tokens, block_bytes)
     ids = torch.tensor([question.ids], device=lm.device).expand(variants, -1)
@@ -81,6 +86,7 @@ def _decode_distinct(
             going = []
             for row, variant in enumerate(alive):
                 token = best[row]
+                steps[variant] += 1
                 if broken[row]:
                     reasons[variant] = "nan"
                 elif token in question.stop_ids:
@@ -97,7 +103,7 @@ def _decode_distinct(
                 alive = [alive[row] for row in going]
                 run.select(going)
             ids = torch.tensor([[generated[variant][-1]] for variant in alive], device=lm.device)
-    return [Answer(tuple(tokens), reason) for tokens, reason in zip(generated, reasons, strict=True)]
+    return [Answer(tuple(ids), reason, count) for ids, reason, count in zip(generated, reasons, steps, strict=True)]
 
 
 def next_tokens(lm: LanguageModel, hidden: Tensor, block_bytes: int) -> tuple[list[int], list[bool]]:

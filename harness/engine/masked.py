@@ -80,8 +80,8 @@ class MaskedRun:
                 self.prefix.keys[layer],
                 self.prefix.values[layer],
                 None if bias is None else bias[:, chosen],
-                suffix_keys[chosen],
-                suffix_values[chosen],
+                suffix_keys[chosen, :, : self.used + rows.stop],
+                suffix_values[chosen, :, : self.used + rows.stop],
                 self.used + rows.start,
                 window,
             )
@@ -112,7 +112,8 @@ class MaskedRun:
         """Exact softmax attention over prefix and suffix together.
 
         queries ``[v, Hq, n, d]``, already scaled; prefix ``[H, T, d]``; bias ``[H, v, T]`` or None; suffix
-        ``[v, H, S, d]``; the first query row stands at place ``start`` of the suffix. Returns ``[v, Hq, n, d]``.
+        ``[v, H, S, d]`` up to the last query row; the first one stands at place ``start`` of it. Returns
+        ``[v, Hq, n, d]``.
         """
         variants, query_heads, new, size = queries.shape
         heads, cached = prefix_keys.shape[:2]
@@ -129,8 +130,7 @@ class MaskedRun:
         on_suffix = torch.matmul(grouped, suffix_keys.transpose(-1, -2))
         if new > 1 or window is not None:
             seen = causal_mask(start, start + new, 0, window, queries.device)
-            seen = torch.nn.functional.pad(seen, (0, on_suffix.shape[-1] - seen.shape[-1]))
-            on_suffix.view(variants, heads, -1, new, seen.shape[-1]).masked_fill_(~seen, float("-inf"))
+            on_suffix.view(variants, heads, -1, new, start + new).masked_fill_(~seen, float("-inf"))
         # a softmax over both parts; the newest token is always seen, so the maximum is finite
         peak = on_suffix.amax(dim=-1, keepdim=True)
         if cached:

@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -58,12 +59,22 @@ class Prefix:
         return len(self.context.ids)
 
 
+class Failure(NamedTuple):
+    status: str
+    reason: str
+
+
 @dataclass
 class Scored:
-    """A prefix and the scores of each method on it, float32 ``[L, H, T]`` (none for the control)."""
+    """A prefix and the scores of each method on it, float32 ``[L, H, T]`` (none for the control).
+
+    ``failed`` has the methods that could not score this context, with a status (``error``, ``oom``, ``truncated``) and
+    the reason; they have no scores, the others are not touched by it.
+    """
 
     prefix: Prefix
     scores: dict[Method, Tensor] = field(default_factory=dict)
+    failed: dict[Method, Failure] = field(default_factory=dict)
 
 
 Observer = Callable[[Observation], None]
@@ -146,11 +157,17 @@ def prefill(
         prefix.values = [values for _, values in run.grown]
     for extra, askers in _passes(book.methods, context).items():
         tokens = _pass_ids(extra, context)
-        check_positions(lm, len(context.ids) + len(tokens), "the extra pass of " + ", ".join(m.name for m in askers))
+        needed = len(context.ids) + len(tokens)
+        if needed > lm.max_positions:
+            reason = f"an extra pass needs {needed} positions, model {lm.name!r} has {lm.max_positions}"
+            book.fail(askers, Failure("truncated", reason))
+        askers = [method for method in askers if method not in book.failed]
+        if not askers:
+            continue
         run = DenseRun(lm, prefix, len(context.ids), run_seed, block_bytes, book.observer_of(extra, askers))
         with lm.engaged(), run.hooked():
             lm.forward(torch.tensor([tokens], device=lm.device), len(context.ids), run)
-    return Scored(prefix, book.stacked(len(context.ids)))
+    return Scored(prefix, book.stacked(), book.failed)
 
 
 class PositionsExceeded(ValueError):
@@ -190,27 +207,47 @@ class _ScoreBook:
     def __init__(self, methods: Sequence[Method]) -> None:
         self.methods = [method for method in dict.fromkeys(methods) if not method.is_control]
         self.layers: dict[Method, list[Tensor]] = {method: [] for method in self.methods}
+        self.failed: dict[Method, Failure] = {}
+
+    def fail(self, methods: Sequence[Method], failure: Failure) -> None:
+        self.failed |= {method: failure for method in methods if method not in self.failed}
+
+    def _try(self, method: Method, score: Callable[[], Tensor], shape: tuple[int, int]) -> Tensor | None:
+        """A method's scores, or None once it has failed: what foreign code does must not end the run of the others."""
+        if method in self.failed:
+            return None
+        try:
+            return _checked(method, score(), shape)
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            self.failed[method] = Failure("oom", str(error))
+        except Exception as error:
+            self.failed[method] = Failure("error", f"{type(error).__name__}: {error}")
+        return None
 
     def observe(self, seen: Observation) -> None:
+        shape = (seen.keys.shape[0], seen.cached)
         for method in self.methods:
-            self.layers[method].append(_checked(method, method.score(seen), seen.keys.shape[:2]))
+            scores = self._try(method, partial(method.score, seen), shape)
+            if scores is not None:
+                self.layers[method].append(scores)
 
     def observer_of(self, extra: Pass, askers: list[Method]) -> Observer:
         start, stop = extra.target
 
         def observe(seen: Observation) -> None:
             for method in askers:
-                scores = method.score_pass(seen, extra)
-                checked = _checked(method, scores, torch.Size((seen.keys.shape[0], stop - start)))
-                self.layers[method][seen.layer][:, start:stop] = checked
+                scores = self._try(method, partial(method.score_pass, seen, extra), (seen.keys.shape[0], stop - start))
+                if scores is not None:
+                    self.layers[method][seen.layer][:, start:stop] = scores
 
         return observe
 
-    def stacked(self, cached: int) -> dict[Method, Tensor]:
-        return {method: torch.stack(layers) for method, layers in self.layers.items() if layers}
+    def stacked(self) -> dict[Method, Tensor]:
+        done = (method for method in self.methods if method not in self.failed and self.layers[method])
+        return {method: torch.stack(self.layers[method]) for method in done}
 
 
-def _checked(method: Method, scores: Tensor, shape: torch.Size) -> Tensor:
+def _checked(method: Method, scores: Tensor, shape: tuple[int, int]) -> Tensor:
     if scores.dtype != torch.float32 or scores.shape != shape:
         raise MethodError(
             f"method {method.name!r} returned scores {scores.dtype} {list(scores.shape)}; "

@@ -1,0 +1,252 @@
+"""A run from request to files: resolve, check, name the folder, run what is missing, summarise."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import benchmarks.registry
+from benchmarks.base import Benchmark, Request, Sample, content_hash
+from harness import models, provenance
+from harness.engine.adapter import describe
+from harness.errors import HarnessError
+from harness.models import EMBEDDED
+from harness.prompts import Prompts, stop_ids
+from harness.request import RunRequest
+from harness.results import SCHEMA_VERSION, Line, RunFolder, append_line
+from harness.runner import Evaluator, Item
+from harness.summary import BenchmarkFacts, summarise
+from harness.variants import Plan, plan
+from methods.registry import load_plugin, unknown
+
+#: samples a subset with the embedded model, which is there to try things out
+EMBEDDED_LIMIT = 3
+
+
+class Outcome(NamedTuple):
+    """A finished run: its folder, its summary, and whether it was there already."""
+
+    folder: RunFolder
+    summary: dict[str, Any]
+    was_complete: bool
+
+
+@dataclass
+class Job:
+    """A resolved request: everything that is needed before the model is loaded, all of it checked."""
+
+    request: RunRequest
+    plan: Plan
+    prompts: Prompts
+    items: list[Item]
+    limits: dict[str, int | None]
+    device: str
+    dtype: str
+    max_positions: int
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """What makes two runs the same; the folder's name comes from it."""
+        return {
+            "model": self.request.model,
+            "variants": [p.variant.fields() for p in self.plan.planned],
+            "benchmarks": sorted({item.benchmark.name for item in self.items}),
+            "lengths": list(self.request.length),
+            "subsets": list(self.request.subset),
+            "limits": self.limits,
+            "data_hash": provenance.data_hash(item.sample for item in self.items),
+            "seed": self.request.seed,
+            "device": self.device.split(":")[0],
+            "dtype": self.dtype,
+        }
+
+    @property
+    def folder(self) -> RunFolder:
+        name = Path(self.request.model).name.lower()
+        kinds = "-".join(dict.fromkeys(item.benchmark.name for item in self.items))
+        return RunFolder(self.request.out / f"{name}-{kinds}-{content_hash(self.configuration)[:8]}")
+
+    @property
+    def facts(self) -> dict[str, BenchmarkFacts]:
+        used = {item.benchmark.name: item.benchmark for item in self.items}
+        return {name: BenchmarkFacts(len(b.subsets), b.chance) for name, b in used.items()}
+
+    @property
+    def expected(self) -> int:
+        """How many lines a complete run has."""
+        return len(self.items) * len(self.plan.planned)
+
+
+def resolve(request: RunRequest) -> Job:
+    """Check everything that can be checked without the model's weights; raises a user error on the first fault."""
+    for path in request.plugin:
+        load_plugin(path)
+    wanted = [benchmarks.registry.get(name) for name in request.benchmark]
+    requests = {b.name: _request_for(b, request, wanted) for b in wanted}
+    for benchmark in wanted:
+        benchmark.check(requests[benchmark.name])
+    config = models.config_of(request.model)
+    device = models.pick_device(request.device)
+    dtype = str(models.pick_dtype(request.dtype, device)).removeprefix("torch.")
+    planned = plan(request.grid(), describe(config, request.model))
+    prompts = Prompts(models.load_tokenizer(request.model))
+    items = [Item(b, s) for b in wanted for s in b.samples(requests[b.name], prompts.text)]
+    if not items:
+        raise HarnessError("the benchmarks gave no sample; see `python -m harness benchmarks` and --subset, --length")
+    most = int(config.get_text_config().max_position_embeddings)
+    _check_fits(items, prompts, most, request.model)
+    limits = {name: asked.limit for name, asked in requests.items()}
+    return Job(request, planned, prompts, items, limits, device, dtype, most)
+
+
+def _request_for(benchmark: Benchmark, request: RunRequest, wanted: list[Benchmark]) -> Request:
+    known = {subset for other in wanted for subset in other.subsets}
+    for subset in request.subset:
+        if subset not in known:
+            raise HarnessError(unknown("subset", subset, sorted(known)))
+    own = tuple(subset for subset in request.subset if subset in benchmark.subsets)
+    if request.subset and not own:
+        raise HarnessError(f"--subset names none of {benchmark.name}'s subsets: {', '.join(benchmark.subsets)}")
+    limit = request.limit
+    if limit is None and request.model in EMBEDDED and request.data is None:
+        limit = EMBEDDED_LIMIT
+    data = request.data if len(wanted) == 1 or benchmark.needs_data else None
+    return Request(request.length, own, limit, data, request.seed)
+
+
+def _check_fits(items: list[Item], prompts: Prompts, most: int, model: str) -> None:
+    """At least one sample must fit; single ones that do not are marked ``truncated`` in the results."""
+    least = sys.maxsize
+    for _, sample in items:
+        used = _tokens(prompts, sample)
+        if used <= most:
+            return
+        least = min(least, used)
+    raise HarnessError(
+        f"no sample fits model {model!r}: the shortest needs {least} positions, the model has {most}; "
+        "give a smaller --length or another --model"
+    )
+
+
+def _tokens(prompts: Prompts, sample: Sample) -> int:
+    context = prompts.context(sample.context, sample.chat_template)
+    asked = prompts.question(sample.question, sample.answer_prefix, sample.chat_template)
+    return len(context.ids) + len(asked) + sample.max_new_tokens
+
+
+Progress = Callable[[int, int], AbstractContextManager[Callable[[Line], None]]]
+
+
+def execute(job: Job, progress: Progress) -> Outcome:
+    """Run what is missing of a job and summarise. A complete run is only read; an incomplete one needs ``--resume``
+    or ``--force``."""
+    folder = job.folder
+    done = _start(job, folder)
+    lines = folder.lines() if done else []
+    if done and len(done) == job.expected:
+        summary = folder.summary() or _finish(job, folder, lines)
+        return Outcome(folder, summary, True)
+    lm = models.load_model(job.request.model, job.device, job.dtype)
+    evaluator = Evaluator(
+        lm,
+        job.prompts,
+        stop_ids(job.prompts, lm.model.generation_config),
+        job.plan.planned,
+        seed=job.request.seed,
+        query_aware=job.request.query_aware,
+        done=done,
+    )
+    known = folder.histogram_keys()
+    with (
+        folder.append("samples.jsonl") as samples,
+        folder.append("histograms.jsonl") as bins,
+        progress(len(done), job.expected) as advance,
+    ):
+
+        def histogram(row: dict[str, Any]) -> None:
+            if (row["sample_id"], row["method"] + row["options"]) not in known:
+                append_line(bins, row)
+
+        for line in evaluator.run(job.items, histogram):
+            append_line(samples, line.model_dump())
+            lines.append(line)
+            advance(line)
+    return Outcome(folder, _finish(job, folder, lines), False)
+
+
+def _start(job: Job, folder: RunFolder) -> frozenset[tuple[str, str, int]]:
+    """Make or re-open the folder; returns the keys of lines that are there."""
+    if job.request.force or not folder.exists:
+        folder.start(_run_record(job), list(_item_rows(job.items)))
+        return frozenset()
+    record = folder.run()
+    if job.request.resume:
+        _check_same_code(job, record, folder)
+        folder.mend()
+    keys = [line.key for line in folder.lines()]
+    if len(set(keys)) < len(keys):
+        raise HarnessError(f"{folder.path} has doubled lines; run with --force to start over")
+    if len(keys) < job.expected and not job.request.resume:
+        raise HarnessError(
+            f"{folder.path} holds an incomplete run ({len(keys)} of {job.expected} lines); "
+            "add --resume to go on or --force to start over"
+        )
+    return frozenset(keys)
+
+
+def _check_same_code(job: Job, record: dict[str, Any], folder: RunFolder) -> None:
+    """A run must not be made half by one code and half by another."""
+    if record["method_hashes"] != _method_hashes(job):
+        raise HarnessError(f"{folder.path} was started with other method code; run with --force to start over")
+
+
+def _finish(job: Job, folder: RunFolder, lines: list[Line]) -> dict[str, Any]:
+    summary = summarise(lines, job.facts, len(lines) == job.expected, job.request.seed)
+    folder.finish(summary)
+    return summary
+
+
+def _method_hashes(job: Job) -> dict[str, str]:
+    names = dict.fromkeys(p.variant.method for p in job.plan.planned)
+    return {name: provenance.method_hash(name) for name in names}
+
+
+def _run_record(job: Job) -> dict[str, Any]:
+    request = job.request
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "configuration": job.configuration,
+        "skipped": job.plan.skipped,
+        "hardware": provenance.hardware(job.device),
+        "attention_kernel": "kvprune masked (torch)",
+        "max_positions": job.max_positions,
+        "versions": provenance.versions(),
+        **provenance.commit(),
+        "method_hashes": _method_hashes(job),
+        "seeds": {"run": request.seed},
+        "data": request.data.name if request.data else None,
+        "benchmark_versions": {item.benchmark.name: item.benchmark.version for item in job.items},
+        "facts": {name: fact._asdict() for name, fact in job.facts.items()},
+    }
+
+
+def _item_rows(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
+    """One line a sample: its references, and its texts where they may be shipped."""
+    for benchmark, sample in items:
+        row: dict[str, Any] = {
+            "sample_id": sample.sample_id,
+            "context_id": sample.context_id,
+            "benchmark": benchmark.name,
+            "subset": sample.subset,
+            "length": sample.length,
+            "references": list(sample.references),
+            "all_classes": list(sample.all_classes),
+            "prompt_hash": content_hash(sample.context, sample.question, sample.answer_prefix),
+        }
+        if benchmark.shareable:
+            row |= {"context": sample.context, "question": sample.question, "answer_prefix": sample.answer_prefix}
+        yield row

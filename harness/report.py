@@ -1,0 +1,143 @@
+"""Tables in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from harness.job import Job, Outcome
+from harness.results import Line
+
+#: most subsets that get a column of their own
+MOST_COLUMNS = 8
+#: a pipe has no width; tables are for people, so it gets a screen's
+PIPE_WIDTH = 160
+
+
+def console() -> Console:
+    """Standard output, wide enough for a table where it is no terminal."""
+    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+
+
+@contextmanager
+def progress(done: int, total: int) -> Iterator[Any]:
+    """A bar on standard error with answers done, time left, and the running score of control and variants."""
+    bar = Progress(
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[score]}"),
+        console=Console(stderr=True),
+    )
+    scores: dict[bool, list[float]] = {True: [], False: []}
+
+    def advance(line: Line) -> None:
+        if line.score is not None:
+            scores[line.level_kind == "none"].append(line.score)
+        named = (("full", scores[True]), ("pruned", scores[False]))
+        text = "  ".join(f"{name} {fmean(some):.1f}" for name, some in named if some)
+        bar.update(task, advance=1, score=text)
+
+    with bar:
+        task = bar.add_task("answers", total=total, completed=done, score="")
+        yield advance
+
+
+def print_outcome(job: Job, outcome: Outcome) -> None:
+    """The table of a run and where its files lie."""
+    out = console()
+    summary = outcome.summary
+    for title, cells in _tables(summary["cells"]):
+        out.print(_table(f"{job.request.model}, {title}, {_samples(job)}", cells))
+    for name, reason in job.plan.skipped.items():
+        out.print(f"not run: {name}: {reason}", markup=False, highlight=False)
+    state = "was complete already" if outcome.was_complete else "complete" if summary["complete"] else "incomplete"
+    out.print(f"Results ({state}): {outcome.folder.path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _samples(job: Job) -> str:
+    limits = {limit for limit in job.limits.values() if limit is not None}
+    if not limits:
+        return "all samples"
+    shown = "/".join(map(str, sorted(limits)))
+    default = "" if job.request.limit is not None else " (the default with the embedded model; --limit N for more)"
+    return f"{shown} samples a subset{default}"
+
+
+def _tables(cells: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    groups: dict[tuple[str, int | None], list[dict[str, Any]]] = {}
+    for cell in cells:
+        groups.setdefault((cell["benchmark"], cell["length"]), []).append(cell)
+    for (benchmark, length), some in groups.items():
+        yield benchmark + (f" at {length:,} tokens" if length else ""), some
+
+
+def _table(title: str, cells: list[dict[str, Any]]) -> Table:
+    overall = [cell for cell in cells if cell["subset"] is None]
+    subsets = list(dict.fromkeys(cell["subset"] for cell in cells if cell["subset"] is not None))
+    shown = subsets if 1 < len(subsets) <= MOST_COLUMNS else []
+    by_subset = {(cell["variant"], cell["subset"]): cell for cell in cells}
+    table = Table(title=title, title_justify="left", caption=_caption(overall), caption_justify="left")
+    table.add_column("variant", no_wrap=True)
+    for name in (_mean_name(overall), "95 % interval", "removed", "min-max", "x smaller", "n"):
+        table.add_column(name, justify="right")
+    for subset in shown:
+        table.add_column(subset, justify="right")
+    table.add_column("note")
+    for cell in overall:
+        extra = [
+            _number(by_subset[cell["variant"], s]["score"]) if (cell["variant"], s) in by_subset else "" for s in shown
+        ]
+        table.add_row(*_row(cell), *extra, _note(cell), end_section=cell["level_kind"] == "none")
+    return table
+
+
+def _mean_name(overall: list[dict[str, Any]]) -> str:
+    cell = overall[0]
+    if cell["of_subsets"] and cell["n_subsets"] < cell["of_subsets"]:
+        return f"mean of {cell['n_subsets']} of {cell['of_subsets']}"
+    return "score"
+
+
+def _caption(overall: list[dict[str, Any]]) -> str | None:
+    lines = []
+    if any(cell["low"] is None for cell in overall):
+        lines.append("No interval under 10 samples a subset.")
+    if any(cell["floor"] for cell in overall):
+        lines.append("floor: the control itself is at chance or under 20, so nothing can be compared.")
+    return " ".join(lines) or None
+
+
+def _row(cell: dict[str, Any]) -> list[str]:
+    interval = "" if cell["low"] is None else f"{cell['low']:.1f}-{cell['high']:.1f}"
+    mean = cell["removed_mean"]
+    spread = "" if mean is None else f"{cell['removed_min']:.3f}-{cell['removed_max']:.3f}"
+    removed = "" if mean is None else f"{mean:.3f}"
+    factor = "" if mean is None or mean >= 1 else f"{1 / (1 - mean):.2f}"
+    return [cell["variant"], _number(cell["score"]), interval, removed, spread, factor, str(cell["n"])]
+
+
+def _note(cell: dict[str, Any]) -> str:
+    notes = []
+    if cell["requested_removed"] is not None:
+        notes.append(f"asked {cell['requested_removed']:g}")
+    if cell["bound_by"]:
+        notes.append("bound by protection")
+    if cell["floor"]:
+        notes.append("floor")
+    if cell["n_failed"]:
+        notes.append(f"{cell['n_failed']} not run")
+    return ", ".join(notes)
+
+
+def _number(score: float | None) -> str:
+    return "-" if score is None else f"{score:.1f}"

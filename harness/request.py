@@ -1,0 +1,151 @@
+"""What a user asks of a run: flags over a YAML file over defaults, each value checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.errors import HarnessError
+from harness.models import DEFAULT_MODEL
+from harness.variants import Grid, parse_removed, parse_threshold
+from methods.registry import unknown
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A run as asked for; empty tuples and None mean the default that the resolved run records."""
+
+    method: tuple[str, ...] = ("kvzap",)
+    budget: tuple[str, ...] = ()
+    removed: tuple[Decimal, ...] = ()
+    threshold: tuple[float, ...] = ()
+    keep_tokens: tuple[int, ...] = ()
+    window: tuple[int, ...] = ()
+    sinks: tuple[int, ...] = ()
+    option: tuple[str, ...] = ()
+    phase: str = "prefill"
+    query_aware: bool = False
+    compat: str = ""
+    benchmark: tuple[str, ...] = ("needles",)
+    length: tuple[int, ...] = ()
+    subset: tuple[str, ...] = ()
+    limit: int | None = None
+    data: Path | None = None
+    model: str = DEFAULT_MODEL
+    device: str = "auto"
+    dtype: str = "auto"
+    seed: int = 0
+    plugin: tuple[Path, ...] = ()
+    out: Path = Path("results")
+    resume: bool = False
+    force: bool = False
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def grid(self) -> Grid:
+        """The part that makes variants."""
+        return Grid(
+            self.method,
+            self.budget,
+            self.removed,
+            self.threshold,
+            self.keep_tokens,
+            self.window,
+            self.sinks,
+            self.option,
+            self.phase,
+            self.query_aware,
+            self.compat,
+        )
+
+
+def build(flags: dict[str, Any], config: Path | None = None) -> RunRequest:
+    """A request from command-line flags (None where not given) and a YAML file whose keys are the flags' names."""
+    known = {f.name for f in fields(RunRequest)} - {"given"}
+    values = _read(config, known) if config is not None else {}
+    values |= {name: value for name, value in flags.items() if value is not None}
+    if values.get("resume") and values.get("force"):
+        raise HarnessError("--resume and --force exclude each other: the first goes on, the second starts over")
+    if values.get("compat", "") not in ("", "kvpress"):
+        raise HarnessError(f"--compat must be kvpress, got {values['compat']!r}")
+    parsed = {name: _PARSE.get(name, lambda value: value)(value) for name, value in values.items()}
+    return RunRequest(**parsed, given=frozenset(parsed))
+
+
+def _read(path: Path, known: set[str]) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise HarnessError(f"--config {path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise HarnessError(f"--config {path} must hold keys and values, the keys being flag names such as removed: 0.5")
+    values = {str(key).replace("-", "_"): value for key, value in content.items()}
+    for key in values:
+        if key not in known:
+            raise HarnessError(f"--config {path}: {unknown('key', key, sorted(known))}")
+    return values
+
+
+def _parts(value: Any) -> list[str]:
+    """The parts of a list given as ``a,b``, as repeated flags, or as a YAML list."""
+    items = value if isinstance(value, list | tuple) else [value]
+    parts = [part.strip() for item in items for part in str(item).split(",")]
+    return [part for part in parts if part]
+
+
+def _list_of(label: str, convert: Callable[[str], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    def parse(value: Any) -> tuple[Any, ...]:
+        parts = _parts(value)
+        if not parts:
+            raise HarnessError(f"--{label} was given without a value")
+        return tuple(dict.fromkeys(map(convert, parts)))
+
+    return parse
+
+
+def _count(label: str, least: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        try:
+            number = int(str(value))
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise HarnessError(f"--{label} must be a whole number of at least {least}, got {value!r}")
+        return number
+
+    return parse
+
+
+def _options(value: Any) -> tuple[str, ...]:
+    """``METHOD.NAME=VALUE``, several separated by commas or repeated; a comma inside a value is left alone."""
+    items = value if isinstance(value, list | tuple) else [value]
+    return tuple(part for item in items for part in re.split(r",(?=\w+\.\w+=)", str(item)))
+
+
+_PARSE: dict[str, Callable[[Any], Any]] = {
+    "method": _list_of("method", str),
+    "budget": _list_of("budget", str),
+    "removed": _list_of("removed", parse_removed),
+    "threshold": _list_of("threshold", parse_threshold),
+    "keep_tokens": _list_of("keep-tokens", _count("keep-tokens", 1)),
+    "window": _list_of("window", _count("window", 0)),
+    "sinks": _list_of("sinks", _count("sinks", 0)),
+    "option": _options,
+    "benchmark": _list_of("benchmark", str),
+    "length": _list_of("length", _count("length", 1)),
+    "subset": _list_of("subset", str),
+    "limit": _count("limit", 1),
+    "seed": _count("seed", 0),
+    "data": lambda value: Path(str(value)),
+    "out": lambda value: Path(str(value)),
+    "plugin": lambda value: tuple(map(Path, _parts(value))),
+    "model": str,
+    "device": str,
+    "dtype": str,
+    "phase": str,
+}

@@ -1,0 +1,177 @@
+"""The files of a run: what they hold, how they are written (each line flushed) and read back (each line checked)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import HarnessError
+
+SCHEMA_VERSION = 1
+#: a line with one of these is scored and averaged
+AVERAGED = ("ok", "too_short")
+Status = Literal["ok", "too_short", "truncated", "oom", "nan", "timeout", "error"]
+
+
+class VariantFields(BaseModel):
+    """The columns of a variant, in lines and in cells alike."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    variant: str
+    method: str
+    budget: str
+    level_kind: Literal["removed", "keep_tokens", "threshold", "none"]
+    level: float | None
+    phase: Literal["prefill", "decode", "both"]
+    window: int
+    sinks: int | Literal["prefix"]
+    positions: Literal["original", "cache"]
+    engine: Literal["masked", "compact"]
+    attention_during_prefill: Literal["full", "pruned"]
+    kv_bits: int | None
+    query_mode: Literal["agnostic", "aware", "aware-reused"]
+    thinking: bool
+    options: str
+
+
+class Line(VariantFields):
+    """One sample x variant (x rollout) of ``samples.jsonl``.
+
+    Pairs are KV pairs over prunable layers and KV heads. ``cached_pairs`` and ``kept_pairs`` are those of the context
+    (template prefix included) just before the first question token; ``removed_context`` is made of them.
+    ``removed_total`` counts everything cached after the last step, ``removed_time_mean`` is the mean over steps.
+    """
+
+    requested_removed: float | None = None
+    sample_id: str
+    context_id: str
+    benchmark: str
+    subset: str
+    length: int | None
+    rollout: int = 0
+    prediction: str | None = None
+    score: float | None = Field(default=None, ge=0, le=100)
+    metrics: dict[str, float] = {}
+    status: Status
+    reason: str | None = None
+    finish_reason: Literal["stop", "length", "nan"] | None = None
+    prompt_cut: bool = False
+    bound_by: Literal["protection"] | None = None
+    context_tokens: int
+    generated_tokens: int = 0
+    cached_pairs: int | None = None
+    kept_pairs: int | None = None
+    removed_context: float | None = None
+    removed_total: float | None = None
+    removed_time_mean: float | None = None
+    physical_bytes: int | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What makes a line unique within a run."""
+        return self.sample_id, self.variant, self.rollout
+
+
+class RunFolder:
+    """A folder with ``run.json``, ``items.jsonl``, ``samples.jsonl``, ``histograms.jsonl`` and ``summary.json``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "run.json").is_file()
+
+    def start(self, run: dict[str, Any], items: list[dict[str, Any]]) -> None:
+        """Write the resolved configuration and the samples' references, before any sample runs."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        for name in ("samples.jsonl", "histograms.jsonl", "summary.json"):
+            (self.path / name).unlink(missing_ok=True)
+        lines = (json.dumps(item, ensure_ascii=False) + "\n" for item in items)
+        write_atomically(self.path / "items.jsonl", "".join(lines))
+        write_atomically(self.path / "run.json", json.dumps(run, indent=1, ensure_ascii=False) + "\n")
+
+    def run(self) -> dict[str, Any]:
+        """The content of ``run.json``."""
+        path = self.path / "run.json"
+        try:
+            run = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise HarnessError(f"{path} cannot be read ({error}); run with --force to start over") from error
+        version = run.get("schema_version") if isinstance(run, dict) else None
+        if version != SCHEMA_VERSION:
+            raise HarnessError(f"{path} has schema_version {version!r}; this release reads {SCHEMA_VERSION}")
+        return dict(run)
+
+    def summary(self) -> dict[str, Any] | None:
+        """The content of ``summary.json``, None where there is none yet."""
+        path = self.path / "summary.json"
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+        except ValueError as error:
+            raise HarnessError(f"{path} is damaged ({error}); delete it and run the same command again") from error
+
+    def lines(self) -> list[Line]:
+        """All sample lines, from ``samples.jsonl`` or ``samples.jsonl.gz``. A broken line: file and line number."""
+        return list(_read(self._samples_path()))
+
+    def _samples_path(self) -> Path:
+        packed = self.path / "samples.jsonl.gz"
+        return packed if packed.is_file() else self.path / "samples.jsonl"
+
+    def mend(self) -> None:
+        """Cut off what a kill left of unfinished last lines, so that a resumed run appends to whole lines."""
+        for name in ("samples.jsonl", "histograms.jsonl"):
+            path = self.path / name
+            if path.is_file():
+                data = path.read_bytes()
+                whole = data.rfind(b"\n") + 1
+                if whole < len(data):
+                    os.truncate(path, whole)
+
+    def histogram_keys(self) -> set[tuple[str, str]]:
+        """(sample_id, method and options) of the histograms that are stored already."""
+        path = self.path / "histograms.jsonl"
+        rows = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        return {(row["sample_id"], row["method"] + row["options"]) for row in map(json.loads, rows)}
+
+    def append(self, name: str) -> IO[str]:
+        """``samples.jsonl`` or ``histograms.jsonl``, open for appending."""
+        return (self.path / name).open("a", encoding="utf-8")
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        write_atomically(self.path / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+
+
+def append_line(file: IO[str], row: dict[str, Any]) -> None:
+    """Append one JSON line and flush it to the file."""
+    file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+    file.flush()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a whole file or nothing."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def _read(path: Path) -> Iterator[Line]:
+    if not path.is_file():
+        return
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        for number, text in enumerate(file, 1):
+            try:
+                yield Line.model_validate_json(text)
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = ".".join(map(str, first["loc"])) or "line"
+                raise HarnessError(f"{path}, line {number}: {where}: {first['msg']}") from error

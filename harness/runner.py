@@ -1,0 +1,209 @@
+"""Samples x variants -> result lines. One prefill a context, one batched decode a question."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from benchmarks.base import Benchmark, Sample
+from harness.engine.adapter import LanguageModel
+from harness.engine.decode import Answer, Question, decode
+from harness.engine.prefill import BLOCK_BYTES, Context, Failure, Scored, prefill
+from harness.prompts import Prompts, cut
+from harness.results import Line
+from harness.variants import Masks, Planned, masks
+
+#: bins of a stored score histogram; scores outside the method's range fall into the first or the last
+BINS = 240
+
+
+class Item(NamedTuple):
+    """A sample and the benchmark that scores it."""
+
+    benchmark: Benchmark
+    sample: Sample
+
+
+@dataclass
+class Evaluator:
+    """Everything that stays the same over a run.
+
+    done   keys of lines that are there already and are not made again
+    """
+
+    lm: LanguageModel
+    prompts: Prompts
+    stop_ids: frozenset[int]
+    planned: Sequence[Planned]
+    seed: int = 0
+    query_aware: bool = False
+    block_bytes: int = BLOCK_BYTES
+    done: frozenset[tuple[str, str, int]] = frozenset()
+
+    def run(self, items: Sequence[Item], histogram: Callable[[dict[str, Any]], None] | None = None) -> Iterator[Line]:
+        """The missing lines, sample by sample, variants in their planned order. Samples on one context must be
+        neighbours; they share its prefill."""
+        for _, group in itertools.groupby(items, key=self._cache_key):
+            yield from self._context(list(group), histogram or (lambda row: None))
+
+    def _cache_key(self, item: Item) -> tuple[str, str, bool, str]:
+        sample = item.sample
+        own = sample.sample_id if self.query_aware else ""  # the question is part of what is pruned
+        return item.benchmark.name, sample.context_id, sample.chat_template, own
+
+    def _context(self, group: list[Item], histogram: Callable[[dict[str, Any]], None]) -> Iterator[Line]:
+        group = [item for item in group if self._missing(item)]
+        if not group:
+            return
+        context, questions = self._tokenise(group)
+        asked = []
+        for item, question in zip(group, questions, strict=True):
+            too_long = self._too_long(context, question)
+            if too_long:
+                yield from self._all_failed(item, context, too_long)
+            else:
+                asked.append((item, question))
+        if not asked:
+            return
+        planned = [p for p in self.planned if any(p in self._missing(item) for item, _ in asked)]
+        try:
+            scored = prefill(self.lm, context, [p.method for p in planned], self.seed, self.block_bytes)
+            shape = (self.lm.info.layers, self.lm.info.kv_heads, len(context.ids))
+            made = masks(planned, scored, shape, context.prefix)
+            for row in histograms(planned, scored, context.prefix):
+                histogram({"sample_id": group[0].sample.sample_id, **row})
+            for item, question in asked:
+                yield from self._question(item, question, context, scored, planned, made)
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            for item, _ in asked:
+                yield from self._all_failed(item, context, Failure("oom", str(error) or "out of memory"))
+
+    def _too_long(self, context: Context, question: Question) -> Failure | None:
+        needed = len(context.ids) + len(question.ids) + question.max_new_tokens
+        if needed <= self.lm.max_positions:
+            return None
+        return Failure("truncated", f"needs {needed} positions, model {self.lm.name!r} has {self.lm.max_positions}")
+
+    def _tokenise(self, group: list[Item]) -> tuple[Context, list[Question]]:
+        first = group[0].sample
+        text = first.context + (first.question if self.query_aware else "")
+        context = self.prompts.context(text, first.chat_template)
+        return context, [self._ask(item.sample) for item in group]
+
+    def _ask(self, sample: Sample) -> Question:
+        asked = "" if self.query_aware else sample.question
+        return Question(
+            self.prompts.question(asked, sample.answer_prefix, sample.chat_template),
+            sample.max_new_tokens,
+            self.stop_ids,
+            lambda ids: bool(sample.stop) and any(mark in self.prompts.decode(ids) for mark in sample.stop),
+        )
+
+    def _missing(self, item: Item) -> list[Planned]:
+        sample_id = item.sample.sample_id
+        return [p for p in self.planned if (sample_id, p.variant.label, 0) not in self.done]
+
+    def _question(
+        self, item: Item, question: Question, context: Context, scored: Scored, planned: list[Planned], made: Masks
+    ) -> Iterator[Line]:
+        missing = set(self._missing(item))
+        wanted = [i for i, p in enumerate(planned) if p in missing]
+        running = [i for i in wanted if i not in made.failed]
+        answers = decode(self.lm, scored.prefix, made.keep[running], question, self.block_bytes) if running else []
+        by_index = dict(zip(running, answers, strict=True))
+        for i in wanted:
+            line = self._line(item, planned[i], context)
+            if i in made.failed:
+                yield line.model_copy(update={"status": made.failed[i].status, "reason": made.failed[i].reason})
+            else:
+                yield self._answered(line, item, question, by_index[i], made, i)
+
+    def _line(self, item: Item, planned: Planned, context: Context) -> Line:
+        sample = item.sample
+        return Line(
+            **planned.variant.fields(),
+            requested_removed=planned.requested_removed,
+            sample_id=sample.sample_id,
+            context_id=sample.context_id,
+            benchmark=item.benchmark.name,
+            subset=sample.subset,
+            length=sample.length,
+            status="ok",
+            context_tokens=len(context.ids),
+        )
+
+    def _answered(self, line: Line, item: Item, question: Question, answer: Answer, made: Masks, index: int) -> Line:
+        text = cut(self.prompts.decode(answer.ids), item.sample.stop)
+        if answer.finish_reason == "nan":
+            outcome: dict[str, Any] = {"status": "nan", "reason": "the model's logits hold a NaN"}
+        else:
+            score = item.benchmark.score(item.sample, text)
+            outcome = {"score": score.score, "metrics": score.metrics}
+            outcome["status"] = "too_short" if made.short[index] else "ok"
+        return line.model_copy(
+            update={
+                "prediction": text,
+                "finish_reason": answer.finish_reason,
+                "generated_tokens": len(answer.ids),
+                "bound_by": "protection" if made.bound[index] else None,
+                **accounting(made.keep[index], len(question.ids), answer.steps),
+                **outcome,
+            }
+        )
+
+    def _all_failed(self, item: Item, context: Context, failure: Failure) -> Iterator[Line]:
+        for planned in self._missing(item):
+            line = self._line(item, planned, context)
+            yield line.model_copy(update={"status": failure.status, "reason": failure.reason})
+
+
+def accounting(keep: Tensor, question_tokens: int, steps: int) -> dict[str, int | float]:
+    """Pairs kept and removed fractions of one answer under phase ``prefill``, where only context pairs are removed.
+
+    keep ``[L, H, T]``; ``steps`` forwards ran after the prefill, the first with the question, each other with a token.
+    """
+    heads, cached = keep.shape[0] * keep.shape[1], keep.shape[2]
+    pairs, kept = heads * cached, int(keep.sum())
+    gone = pairs - kept
+    seen = [heads * (cached + question_tokens + step) for step in range(steps)]
+    return {
+        "cached_pairs": pairs,
+        "kept_pairs": kept,
+        "removed_context": gone / pairs if pairs else 0.0,
+        "removed_total": gone / seen[-1] if gone else 0.0,
+        "removed_time_mean": sum(gone / count for count in seen) / steps if gone else 0.0,
+    }
+
+
+def histograms(planned: Sequence[Planned], scored: Scored, prefix: int) -> Iterator[dict[str, Any]]:
+    """For each method whose thresholds mean something: counts of the scores of pairs that its protection leaves open.
+
+    What a threshold would remove is the share of ``counts`` below it in ``cached`` pairs.
+    """
+    seen = set()
+    for variant, method, _ in planned:
+        if method.score_range is None or method not in scored.scores:
+            continue
+        protection = variant.protection()
+        if (method, protection) in seen:
+            continue
+        seen.add((method, protection))
+        scores = scored.scores[method]
+        low, high = method.score_range
+        open_to = ~protection.mask(scores.shape[-1], prefix)
+        counts = torch.histc(scores[:, :, open_to].clamp(low, high), BINS, low, high)
+        yield {
+            "method": method.name,
+            "options": variant.options,
+            "window": variant.window,
+            "sinks": variant.sinks,
+            "low": low,
+            "high": high,
+            "counts": counts.int().tolist(),
+            "cached": scores.numel(),
+        }

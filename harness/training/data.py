@@ -1,0 +1,114 @@
+"""Texts to train a surrogate on: a folder of JSONL files, or a data set of the hub. Nothing is held in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.errors import HarnessError
+
+COLUMN = "text"
+
+
+class Corpus(Protocol):
+    """Documents in subsets. ``digest`` changes whenever a text does; ``subsets`` gives the documents of each."""
+
+    digest: str
+    subsets: dict[str, int]
+
+    def text(self, subset: str, row: int) -> str: ...
+
+
+def open_corpus(data: str) -> Corpus:
+    """The corpus that ``--data`` names. :class:`HarnessError` where there is none, or a line of it is broken."""
+    if not data:
+        raise HarnessError("--data is empty; give a folder of .jsonl files, or the name of a data set of the hub")
+    folder = Path(data)
+    if folder.is_dir():
+        return JsonlCorpus(folder)
+    if folder.exists() or data.endswith((".jsonl", ".json")):
+        raise HarnessError(f"--data {data} is no folder; give the folder that holds the .jsonl files")
+    return HubCorpus(data)
+
+
+class JsonlCorpus:
+    """All ``*.jsonl`` files of a folder; each file is a subset, each line an object with a ``text``.
+
+    Every line is read and checked once; after that only the places of the lines are kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        files = sorted(folder.glob("*.jsonl"))
+        if not files:
+            raise HarnessError(
+                f"--data {folder} holds no .jsonl file; each is a subset, with a {COLUMN!r} on each line"
+            )
+        self._files = {file.stem: file for file in files}
+        self._places: dict[str, list[int]] = {}
+        digest = hashlib.sha256()
+        for subset, file in self._files.items():
+            digest.update(f"\0{subset}\0".encode())
+            self._places[subset] = list(self._index(file, digest))
+        self.digest = digest.hexdigest()
+        self.subsets = {subset: len(places) for subset, places in self._places.items()}
+
+    @staticmethod
+    def _index(file: Path, digest: Any) -> Iterator[int]:
+        place = 0
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    _text(line, f"{file}, line {number}")
+                    digest.update(line)
+                    yield place
+                place += len(line)
+
+    def text(self, subset: str, row: int) -> str:
+        file = self._files[subset]
+        with file.open("rb") as lines:
+            lines.seek(self._places[subset][row])
+            return _text(lines.readline(), str(file))
+
+
+def _text(line: bytes, where: str) -> str:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise HarnessError(f"{where}: not valid JSON ({error}); mend or delete the line") from error
+    text = row.get(COLUMN) if isinstance(row, dict) else None
+    if not isinstance(text, str):
+        raise HarnessError(f"{where}: needs an object with a string {COLUMN!r}, found {str(row)[:60]!r}")
+    return text
+
+
+class HubCorpus:
+    """A data set of the hub; each of its configurations is a subset, of which the first split is read."""
+
+    def __init__(self, name: str) -> None:
+        import datasets  # takes a second, and only this source needs it
+
+        try:
+            configs = datasets.get_dataset_config_names(name)
+            loaded = {config: datasets.load_dataset(name, config) for config in configs}
+        except Exception as error:  # the library raises dozens of kinds, its own and those of its network layer
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise HarnessError(
+                f"--data {name}: not a local folder, and the hub gave no data set of that name ({reason}). "
+                f"Give a folder of .jsonl files with a {COLUMN!r} on each line, or fetch the data set first"
+            ) from error
+        self._splits: dict[str, Any] = {config: next(iter(splits.values())) for config, splits in loaded.items()}
+        for config, split in self._splits.items():
+            if COLUMN not in split.column_names:
+                raise HarnessError(
+                    f"--data {name}: subset {config!r} has the columns {', '.join(split.column_names)}, "
+                    f"and needs {COLUMN!r}"
+                )
+        self.subsets = {config: len(split) for config, split in self._splits.items()}
+        prints = [f"{name}/{config}/{split._fingerprint}" for config, split in self._splits.items()]
+        self.digest = hashlib.sha256("\n".join(prints).encode()).hexdigest()
+
+    def text(self, subset: str, row: int) -> str:
+        return str(self._splits[subset][row][COLUMN])

@@ -1,0 +1,56 @@
+"""A toy tokenizer, a cache folder of its own for every test, and the shared data where it is present."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.base import Text
+
+PIECE = re.compile(r"\s?\w{1,4}|\s|[^\w\s]")
+
+
+def toy_text(fingerprint: str = "toy") -> Text:
+    """Pieces of up to four letters with the space before them: like a real tokenizer, text a + text b may have fewer
+    tokens than a and b."""
+    table: dict[str, int] = {}
+    pieces: list[str] = []
+
+    def encode(text: str) -> list[int]:
+        ids = []
+        for piece in PIECE.findall(text):
+            if piece not in table:
+                table[piece] = len(pieces)
+                pieces.append(piece)
+            ids.append(table[piece])
+        return ids
+
+    def decode(ids: Sequence[int]) -> str:
+        return "".join(pieces[i] for i in ids)
+
+    return Text(encode, decode, fingerprint)
+
+
+@pytest.fixture
+def text() -> Text:
+    return toy_text()
+
+
+@pytest.fixture(autouse=True)
+def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def nvidia_rows() -> Path:
+    """Rows made by NVIDIA's own scripts, in the columns of ``--data``."""
+    root = Path(os.environ.get("KVPRUNE_SHARED", Path(__file__).parents[2].parent / "shared"))
+    path = root / "data" / "ruler" / "generated" / "columns_4096.jsonl"
+    if not path.is_file():
+        pytest.skip(f"needs {path} (set KVPRUNE_SHARED)")
+    return path

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from benchmarks import registry
+from benchmarks.base import Benchmark, BenchmarkError
+
+
+class Toy(Benchmark):
+    name = "toy"
+
+
+class Point:
+    """An entry point of an installed package."""
+
+    def __init__(self, name: str, loaded: Any) -> None:
+        self.name, self.value, self._loaded = name, f"package:{name}", loaded
+
+    def load(self) -> Any:
+        if isinstance(self._loaded, Exception):
+            raise self._loaded
+        return self._loaded
+
+
+@pytest.fixture
+def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Point]]:
+    points: list[Point] = []
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "kvprune.benchmarks" else [])
+    for table in ("_classes", "_load_errors", "_tried"):
+        monkeypatch.setattr(registry, table, getattr(registry, table).copy())
+    yield points
+
+
+def test_unknown_name_lists_the_nearest_first(plugins: list[Point]) -> None:
+    with pytest.raises(BenchmarkError, match="unknown benchmark 'ruller'; known, nearest first: ruler, needles"):
+        registry.get("ruller")
+    with pytest.raises(BenchmarkError, match="nearest first: needles, ruler"):
+        registry.get("neddle")
+
+
+def test_taken_names(plugins: list[Point]) -> None:
+    registry.register(Toy)
+    registry.register(Toy)  # the same class again, as after a reload
+    with pytest.raises(BenchmarkError, match=r"'toy' is taken by .*Toy; choose another.*first: toy, "):
+        registry.register(type("Other", (Benchmark,), {"name": "toy"}))
+    with pytest.raises(BenchmarkError, match="'ruler' is taken by"):
+        registry.register(type("Other", (Benchmark,), {"name": "ruler"}))
+    with pytest.raises(BenchmarkError, match="Other has no name"):
+        registry.register(type("Other", (Benchmark,), {}))
+    assert type(registry.get("toy")) is Toy
+
+
+def test_plugin_is_found(plugins: list[Point]) -> None:
+    plugins.append(Point("toy", Toy))
+    assert registry.names() == ["needles", "ruler", "toy"]
+    assert type(registry.get("toy")) is Toy
+
+
+def test_broken_plugin_shows_its_error_when_asked_for_and_hinders_no_other(plugins: list[Point]) -> None:
+    plugins += [Point("bad", ImportError("no module named frob")), Point("toy", Toy), Point("wrong", int)]
+    assert registry.names() == ["needles", "ruler", "toy"]
+    with pytest.raises(
+        BenchmarkError, match=r"'bad' comes from a plugin that did not load .ImportError: no module named"
+    ):
+        registry.get("bad")
+    with pytest.raises(BenchmarkError, match=r"package:wrong is no subclass"):
+        registry.get("wrong")
+    assert type(registry.get("toy")) is Toy
+
+
+def test_plugin_cannot_replace_a_built_in(plugins: list[Point]) -> None:
+    plugins.append(Point("needles", type("Needles", (Benchmark,), {"name": "needles"})))
+    assert registry.names() == ["needles", "ruler"]
+    assert type(registry.get("needles")).__module__ == "benchmarks.needles"
+
+
+def test_benchmarks_import_no_model_code_and_are_imported_when_asked_for() -> None:
+    code = """
+import sys
+from benchmarks import registry
+registry.names()
+assert "benchmarks.ruler" not in sys.modules and "benchmarks.needles" not in sys.modules
+from benchmarks.base import Request
+for name in ("ruler", "needles"):
+    registry.get(name).check(Request())
+heavy = {"torch", "transformers", "numpy", "datasets", "harness", "methods", "lm_eval", "wonderwords"}
+print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stderr

@@ -1,0 +1,36 @@
+"""Set-up of all tests: no network, and the embedded model where it is already present.
+
+``KVPRUNE_TEST_THREADS=1`` limits torch to that many threads.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
+
+import pytest
+import torch
+
+from harness import models
+
+if os.environ.get("KVPRUNE_TEST_THREADS"):
+    torch.set_num_threads(int(os.environ["KVPRUNE_TEST_THREADS"]))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "real_model: loads the embedded SmolLM2 (skipped where it is not stored yet)")
+
+
+def _stored() -> str:
+    """The embedded model's name; skips the test where using it would fetch it."""
+    name = models.DEFAULT_MODEL
+    if not any((models.cache_folder() / "models").glob(f"{name}-transformers-{models.transformers.__version__}")):
+        pytest.skip(f"the embedded model {name} is not in {models.cache_folder()}; a first run stores it there")
+    return name
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> models.Loaded:
+    """SmolLM2 in float64, as the equality tests need it."""
+    return models.load(_stored(), device="cpu", dtype="float64")

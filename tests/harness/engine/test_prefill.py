@@ -1,0 +1,234 @@
+"""One prefill, all methods observing: nothing they do shows in the model, the cache or the hidden states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import DynamicCache
+
+from harness.engine.adapter import EngineError, LanguageModel
+from harness.engine.decode import Question, decode
+from harness.engine.prefill import Context, prefill
+from methods.base import Method, Observation, Pass
+from methods.full import Full
+from methods.knorm import Knorm
+from methods.kvzip import KVzip
+from methods.kvzip_plus import KVzipPlus
+from methods.random import Random
+from methods.streaming_llm import StreamingLLM
+from tests.tiny import hook_count, some_ids, tiny
+
+METHODS: list[Method] = [Full(), Knorm(), StreamingLLM(), Random(), KVzip(chunk=16), KVzipPlus(chunk=16)]
+TOKENS = 50
+
+
+def context(tokens: int = TOKENS, prefix: int = 4) -> Context:
+    return Context(some_ids(tokens), prefix, (1, 2, 3), lambda text: [5, 6, 7])
+
+
+@pytest.fixture(scope="module")
+def lm() -> LanguageModel:
+    return tiny("llama")
+
+
+@torch.inference_mode()
+def own_hidden(lm: LanguageModel, ids: tuple[int, ...]) -> Tensor:
+    return lm.decoder(torch.tensor([ids]), use_cache=False).last_hidden_state[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_hidden_states_with_all_methods_observing_are_exactly_those_without(dtype: torch.dtype) -> None:
+    lm = tiny("llama", dtype)
+    with_all, without = prefill(lm, context(), METHODS).prefix, prefill(lm, context()).prefix
+    assert torch.equal(with_all.last_hidden, without.last_hidden)
+    for index in range(3):
+        assert torch.equal(with_all.keys[index], without.keys[index])
+        assert torch.equal(with_all.values[index], without.values[index])
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
+def test_hidden_states_and_cache_equal_the_unpatched_models(dtype: torch.dtype, tolerance: float) -> None:
+    lm = tiny("llama", dtype)
+    prefix = prefill(lm, context(), METHODS).prefix
+    cache = DynamicCache(config=lm.config)
+    with torch.inference_mode():
+        hidden = lm.decoder(torch.tensor([context().ids]), cache=cache, use_cache=True).last_hidden_state[0]
+    torch.testing.assert_close(prefix.last_hidden, hidden, rtol=tolerance, atol=tolerance)
+    for index in range(3):
+        torch.testing.assert_close(prefix.keys[index], cache.layers[index].keys[0], rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(prefix.values[index], cache.layers[index].values[0], rtol=tolerance, atol=tolerance)
+        assert prefix.keys[index].shape == (lm.info.kv_heads, TOKENS, lm.info.head_size)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "mistral_sliding"])
+@pytest.mark.parametrize("block_bytes", [1, 3000, 100_000])
+def test_the_byte_budget_changes_neither_cache_nor_scores(family: str, block_bytes: int) -> None:
+    lm = tiny(family)
+    whole, split = (prefill(lm, context(), METHODS, block_bytes=size) for size in (2**29, block_bytes))
+    torch.testing.assert_close(split.prefix.last_hidden, whole.prefix.last_hidden, rtol=0, atol=1e-9)
+    for parts in (lambda run: run.prefix.keys, lambda run: run.prefix.values):
+        for one, other in zip(parts(split), parts(whole), strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+    for method, scores in whole.scores.items():
+        torch.testing.assert_close(split.scores[method], scores, rtol=0, atol=2e-6)
+
+
+def test_the_extra_passes_leave_the_cache_as_the_prefill_made_it(lm: LanguageModel) -> None:
+    before = prefill(lm, context(), [Knorm()]).prefix
+    after = prefill(lm, context(), [KVzip(chunk=7)]).prefix
+    assert torch.equal(before.last_hidden, after.last_hidden)
+    for index in range(3):
+        assert after.keys[index].shape[1] == TOKENS
+        assert torch.equal(before.keys[index], after.keys[index])
+        assert torch.equal(before.values[index], after.values[index])
+
+
+def test_scores_are_float32_of_every_prunable_layer_and_the_control_has_none(lm: LanguageModel) -> None:
+    scored = prefill(lm, context(), METHODS)
+    assert set(scored.scores) == set(METHODS[1:]) and scored.failed == {}
+    for scores in scored.scores.values():
+        assert scores.dtype == torch.float32 and scores.shape == (3, 3, TOKENS)
+
+
+def test_a_method_named_twice_is_scored_once(lm: LanguageModel) -> None:
+    scored = prefill(lm, context(), [Knorm(), Knorm(), KVzip(), KVzip(), KVzip(chunk=9)])
+    assert list(scored.scores) == [Knorm(), KVzip(), KVzip(chunk=9)]
+    assert all(scores.shape[0] == 3 for scores in scored.scores.values())
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 2])
+def test_empty_and_very_short_contexts_run_for_every_method(lm: LanguageModel, tokens: int) -> None:
+    scored = prefill(lm, context(tokens, prefix=0), METHODS)
+    assert scored.prefix.cached == tokens and scored.failed == {}
+    assert [keys.shape for keys in scored.prefix.keys] == [(3, tokens, 8)] * 3
+    assert len(scored.scores) == (len(METHODS) - 1 if tokens else 0)
+    assert all(torch.isfinite(scores).all() for scores in scored.scores.values())
+
+
+class Sizes(TorchDispatchMode):
+    """Remembers the shapes of all tensors that any operation makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for made in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(made, Tensor):
+                self.shapes.append(tuple(made.shape))
+        return out
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_no_matrix_of_all_tokens_by_all_tokens_is_ever_made(family: str) -> None:
+    lm, tokens = tiny(family, torch.float32), 400
+    with torch.inference_mode(), Sizes() as sizes:
+        scored = prefill(lm, context(tokens), METHODS, block_bytes=2**18)
+    assert len(sizes.shapes) > 100 and len(scored.scores) == 5
+    for shape in sizes.shapes:
+        assert sum(size >= tokens for size in shape) < 2, shape
+
+
+def left_behind(lm: LanguageModel) -> tuple[int, str, Tensor]:
+    """What a patch would change: hooks, the attention function's name, and the model's own hidden states."""
+    return hook_count(lm.model), lm.config._attn_implementation, own_hidden(lm, context().ids)
+
+
+def assert_as_before(lm: LanguageModel, before: tuple[int, str, Tensor]) -> None:
+    hooks, name, hidden = left_behind(lm)
+    assert (hooks, name) == before[:2] == (0, "sdpa")
+    assert torch.equal(hidden, before[2])
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "phi3"])
+def test_prefill_and_decode_leave_no_hook_and_no_patch(family: str) -> None:
+    lm = tiny(family)
+    before = left_behind(lm)
+    modules = {name: (type(module), module.forward.__func__) for name, module in lm.model.named_modules()}
+    scored = prefill(lm, context(), METHODS)
+    decode(lm, scored.prefix, torch.ones(2, lm.info.layers, 3, TOKENS, dtype=torch.bool), Question((1, 2), 3))
+    assert_as_before(lm, before)
+    assert modules == {name: (type(module), module.forward.__func__) for name, module in lm.model.named_modules()}
+    assert not any("forward" in vars(module) for module in lm.model.modules())
+
+
+class Broken(KVzip):
+    """Fails in a chosen layer of the prefill or of its pass."""
+
+    def score(self, seen: Observation) -> Tensor:
+        if BREAK["where"] == "prefill" and seen.layer == 1:
+            raise BREAK["error"]
+        return super().score(seen)
+
+    def score_pass(self, seen: Observation, run: Pass) -> Tensor:
+        if BREAK["where"] == "pass" and seen.layer == 1:
+            raise BREAK["error"]
+        return super().score_pass(seen, run)
+
+
+BREAK: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("where", ["prefill", "pass"])
+def test_a_method_that_raises_fails_alone_and_leaves_nothing_on_the_model(lm: LanguageModel, where: str) -> None:
+    before = left_behind(lm)
+    BREAK.update(where=where, error=ZeroDivisionError("no luck"))
+    scored = prefill(lm, context(), [Broken(), Knorm(), KVzip()])
+    assert_as_before(lm, before)
+    assert list(scored.failed) == [Broken()] and scored.failed[Broken()].status == "error"
+    assert "no luck" in scored.failed[Broken()].reason
+    alone = prefill(lm, context(), [Knorm(), KVzip()])
+    assert list(scored.scores) == list(alone.scores)
+    for method, scores in alone.scores.items():
+        assert torch.equal(scored.scores[method], scores)
+    assert torch.equal(scored.prefix.last_hidden, alone.prefix.last_hidden)
+
+
+@pytest.mark.parametrize("where", ["prefill", "pass"])
+def test_an_interrupt_inside_a_method_leaves_nothing_on_the_model(lm: LanguageModel, where: str) -> None:
+    before = left_behind(lm)
+    BREAK.update(where=where, error=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        prefill(lm, context(), [Knorm(), Broken()])
+    assert_as_before(lm, before)
+
+
+class Shape(Knorm):
+    """Returns scores of the wrong shape or dtype."""
+
+    def score(self, seen: Observation) -> Tensor:
+        made: Tensor = BREAK["make"](seen)
+        return made
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seen: torch.zeros(9, seen.cached),  # one row per query head
+        lambda seen: torch.zeros(3, seen.cached + 1),
+        lambda seen: torch.zeros(3, seen.cached, dtype=torch.float64),
+    ],
+)
+def test_scores_of_a_wrong_shape_or_dtype_are_that_methods_failure(lm: LanguageModel, make: Any) -> None:
+    BREAK["make"] = make
+    scored = prefill(lm, context(), [Shape(), Knorm()])
+    assert list(scored.failed) == [Shape()] and list(scored.scores) == [Knorm()]
+    assert "expected float32 [3, 50]" in scored.failed[Shape()].reason
+
+
+def test_a_pass_beyond_the_models_positions_fails_its_methods_only() -> None:
+    lm = tiny("llama", max_position_embeddings=64)
+    scored = prefill(lm, context(), [Knorm(), KVzip()])
+    assert list(scored.scores) == [Knorm()]
+    assert scored.failed[KVzip()].status == "truncated"
+    assert "103 positions" in scored.failed[KVzip()].reason and "has 64" in scored.failed[KVzip()].reason
+
+
+def test_the_attention_function_outside_a_run_says_so(lm: LanguageModel) -> None:
+    with lm.engaged(), pytest.raises(EngineError, match="outside an engine run"):
+        lm.decoder(torch.tensor([[1, 2]]), use_cache=False)

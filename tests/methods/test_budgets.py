@@ -1,0 +1,282 @@
+"""Budgets against hand cases and a second implementation in plain Python."""
+
+from __future__ import annotations
+
+import math
+import random
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor
+
+from methods.base import MethodError
+from methods.budgets import Ranking, number_kept
+
+INFINITY = float("inf")
+
+
+def ranking(scores: list[list[list[float]]], protected: list[int] | None = None) -> Ranking:
+    values = torch.tensor(scores, dtype=torch.float32)
+    mask = torch.zeros(values.shape[-1], dtype=torch.bool)
+    mask[protected or []] = True
+    return Ranking(values, mask)
+
+
+def kept_of(mask: Tensor) -> list[list[list[int]]]:
+    """Kept positions of each head of each layer."""
+    return [[row.nonzero().flatten().tolist() for row in layer] for layer in mask]
+
+
+def plain(budget: str, ranked: Ranking, kept: int, floor: Fraction = Fraction(1, 5)) -> list[list[list[int]]]:
+    """The budgets by sorting lists: better score, then later position, then lower layer, then lower head."""
+    scores, protected = ranked.scores.tolist(), ranked.protected.nonzero().flatten().tolist()
+    layers, heads, cached = ranked.scores.shape
+    if len(protected) > kept:
+        return [[protected for _ in range(heads)] for _ in range(layers)]
+    pairs = [(la, h, t) for la in range(layers) for h in range(heads) for t in range(cached)]
+
+    def best(candidates: list[tuple[int, int, int]], count: int) -> set[tuple[int, int, int]]:
+        order = sorted(candidates, key=lambda p: (-scores[p[0]][p[1]][p[2]], -p[2], p[0], p[1]))
+        return set(order[:count])
+
+    chosen = {pair for pair in pairs if pair[2] in protected}
+    groups: list[tuple[list[tuple[int, int, int]], int]]
+    if budget == "head":
+        groups = [([p for p in pairs if p[:2] == (la, h)], kept) for la in range(layers) for h in range(heads)]
+    elif budget == "layer":
+        sure = int(floor * (kept - len(protected)))
+        for la in range(layers):
+            for h in range(heads):
+                chosen |= best([p for p in pairs if p[:2] == (la, h) and p not in chosen], sure)
+        groups = [([p for p in pairs if p[0] == la], heads * kept) for la in range(layers)]
+    else:
+        groups = [(pairs, layers * heads * kept)]
+    for group, count in groups:
+        chosen |= best([p for p in group if p not in chosen], count - sum(p in chosen for p in group))
+    return [[[t for t in range(cached) if (la, h, t) in chosen] for h in range(heads)] for la in range(layers)]
+
+
+def apply(budget: str, ranked: Ranking, kept: int) -> Tensor:
+    return {"head": ranked.head, "layer": ranked.layer, "global": ranked.global_}[budget](kept)
+
+
+@pytest.mark.parametrize(
+    ("cached", "removed", "kept"),
+    [
+        (1000, "0.9", 100),
+        (100, "0.8", 20),
+        (10, "0.9", 1),
+        (4096, "0.9", 409),
+        (4096, "0.875", 512),
+        (1018, "0.75", 254),
+        (3, "0.5", 1),
+        (2, "0.999", 1),
+        (1, "0.9", 1),
+        (0, "0.5", 0),
+        (7, "0", 7),
+        (1000, "0.333", 667),
+        (1_000_000, "0.7", 300_000),
+    ],
+)
+def test_number_kept_is_the_floor_in_exact_decimals_and_at_least_one(cached: int, removed: str, kept: int) -> None:
+    assert number_kept(cached, Decimal(removed)) == kept
+
+
+def test_number_kept_equals_integer_arithmetic_at_every_per_mille() -> None:
+    for removed in range(1000):
+        for cached in (1, 9, 10, 128, 999, 1000, 1024, 4096):
+            expected = max(1, cached * (1000 - removed) // 1000)
+            assert number_kept(cached, Decimal(removed) / 1000) == expected
+
+
+@pytest.mark.parametrize("removed", ["1", "1.5", "-0.1", "NaN"])
+def test_removed_outside_0_to_1_is_refused(removed: str) -> None:
+    with pytest.raises(MethodError, match="removed must be"):
+        number_kept(10, Decimal(removed))
+
+
+@pytest.mark.parametrize("budget", ["head", "layer", "global"])
+def test_masks_equal_plain_sorting_on_random_scores_full_of_ties(budget: str) -> None:
+    chance = random.Random(budget)
+    for _ in range(150):
+        layers, heads, cached = chance.randint(1, 3), chance.randint(1, 4), chance.randint(1, 12)
+        values = chance.choice([1, 2, 3, 20])
+        generator = torch.Generator().manual_seed(chance.randrange(10**6))
+        scores = torch.randint(0, values, (layers, heads, cached), generator=generator).float()
+        share = chance.choice([0.0, 0.0, 0.2, 0.9])
+        ranked = Ranking(scores, torch.rand(cached, generator=generator) < share)
+        kept = chance.randint(1, cached)
+        assert kept_of(apply(budget, ranked, kept)) == plain(budget, ranked, kept), (ranked, kept)
+
+
+@pytest.mark.parametrize("budget", ["head", "layer", "global"])
+def test_counts_are_exact_at_every_number_kept(budget: str) -> None:
+    scores = torch.randn(3, 4, 37, generator=torch.Generator().manual_seed(1))
+    protected = torch.zeros(37, dtype=torch.bool)
+    protected[[0, 1, 35, 36]] = True
+    ranked = Ranking(scores, protected)
+    for kept in range(4, 38):
+        mask = apply(budget, ranked, kept)
+        assert mask.dtype == torch.bool and mask.shape == scores.shape
+        assert mask[..., protected].all()
+        if budget == "head":
+            assert (mask.sum(-1) == kept).all()
+        elif budget == "layer":
+            assert (mask.sum((1, 2)) == 4 * kept).all()
+            assert (mask.sum(-1) >= 4 + (kept - 4) // 5).all()
+        else:
+            assert int(mask.sum()) == 12 * kept
+
+
+def test_all_equal_scores_keep_the_latest_positions_in_every_budget() -> None:
+    ranked = ranking([[[0.0] * 6] * 2] * 2)
+    last_two = [[[4, 5], [4, 5]], [[4, 5], [4, 5]]]
+    for budget in ("head", "layer", "global"):
+        assert kept_of(apply(budget, ranked, 2)) == last_two
+
+
+def test_a_tie_at_one_position_goes_to_the_lower_head_in_the_layer_budget() -> None:
+    # both heads want position 1 for the last place of the layer
+    ranked = ranking([[[0.0, 5.0, 9.0], [0.0, 5.0, 9.0], [9.0, 9.0, 9.0]]])
+    assert kept_of(ranked.layer(2)) == [[[1, 2], [2], [0, 1, 2]]]
+
+
+def test_a_tie_at_one_position_goes_to_the_lower_layer_then_the_lower_head_in_the_global_budget() -> None:
+    head = [1.0, 7.0]
+    ranked = ranking([[[9.0, 9.0], head], [head, head]])
+    assert kept_of(ranked.global_(1)) == [[[0, 1], [1]], [[1], []]]
+
+
+def test_a_later_position_beats_a_lower_layer_and_a_lower_head() -> None:
+    ranked = ranking([[[3.0, 0.0], [0.0, 3.0]], [[3.0, 0.0], [3.0, 0.0]]])
+    best = ranked.scores == 3.0
+    assert int(best.sum()) == 4 == int(ranked.global_(1).sum())
+    assert torch.equal(ranked.global_(1), best)
+    # three pairs share the top score and two have room: position 1 first, then layer 0
+    contested = ranking([[[3.0, 0.0, -1.0]], [[3.0, 3.0, -1.0]]])
+    assert kept_of(contested.global_(1)) == [[[0]], [[1]]]
+
+
+def test_negative_zero_ties_with_zero() -> None:
+    assert kept_of(ranking([[[0.0, -0.0]]]).head(1)) == [[[1]]]
+    assert kept_of(ranking([[[-0.0, 0.0]]]).head(1)) == [[[1]]]
+
+
+def test_the_layer_budget_gives_uneven_counts_on_uneven_heads_and_its_floor_holds() -> None:
+    rich = [float(t) for t in range(100, 120)]
+    poor = [float(t) for t in range(20)]
+    mask = ranking([[rich, poor]]).layer(10)
+    assert mask.sum(-1).tolist() == [[18, 2]]  # floor(0.2 * 10) = 2 are sure
+    assert kept_of(mask)[0][1] == [18, 19]
+    assert ranking([[rich, poor]]).layer(10, floor=Fraction(0)).sum(-1).tolist() == [[20, 0]]
+
+
+def test_the_layer_floor_acts_on_what_protection_leaves_and_is_rounded_down() -> None:
+    rich, poor = [100.0] * 20, [0.0] * 20
+    ranked = ranking([[rich, poor]], protected=[0, 18, 19])
+    for kept in range(3, 20):
+        sure = 3 + (kept - 3) // 5
+        expected = max(sure, 2 * kept - 20)  # the rich head cannot take more than all of its pairs
+        assert ranked.layer(kept).sum(-1).tolist() == [[2 * kept - expected, expected]]
+
+
+def test_the_layer_budget_with_floor_one_equals_the_head_budget() -> None:
+    scores = torch.randint(0, 4, (2, 3, 17), generator=torch.Generator().manual_seed(2)).float()
+    ranked = Ranking(scores, torch.arange(17) >= 14)
+    for kept in range(1, 18):
+        assert torch.equal(ranked.layer(kept, floor=Fraction(1)), ranked.head(kept))
+
+
+def test_the_layer_budget_is_made_in_each_layer_by_itself() -> None:
+    scores = torch.randn(2, 3, 11, generator=torch.Generator().manual_seed(3))
+    nothing = torch.zeros(11, dtype=torch.bool)
+    alone = [Ranking(scores[la : la + 1], nothing).layer(4) for la in range(2)]
+    assert torch.equal(Ranking(scores, nothing).layer(4), torch.cat(alone))
+
+
+def test_the_global_budget_lets_layers_take_from_each_other_and_equals_layer_where_layers_are_equal() -> None:
+    layer = torch.randn(1, 3, 11, generator=torch.Generator().manual_seed(4))
+    nothing = torch.zeros(11, dtype=torch.bool)
+    equal = Ranking(layer.expand(4, -1, -1).contiguous(), nothing)
+    uneven = Ranking(torch.cat([layer + 100, layer]), nothing)
+    for kept in range(1, 12):
+        assert torch.equal(equal.global_(kept), equal.layer(kept, floor=Fraction(0)))
+        counts = uneven.global_(kept).sum((1, 2)).tolist()
+        assert counts == [min(33, 6 * kept), max(0, 6 * kept - 33)]
+
+
+@pytest.mark.parametrize("budget", ["head", "layer", "global"])
+def test_protected_pairs_count_inside_the_number_kept_and_go_first(budget: str) -> None:
+    ranked = ranking([[[-9.0, 5.0, 4.0, 3.0, -9.0]] * 2] * 2, protected=[0, 4])
+    assert kept_of(apply(budget, ranked, 3)) == [[[0, 1, 4]] * 2] * 2
+    assert kept_of(apply(budget, ranked, 2)) == [[[0, 4]] * 2] * 2
+
+
+@pytest.mark.parametrize("budget", ["head", "layer", "global"])
+def test_where_protection_exceeds_the_number_kept_exactly_the_protected_pairs_stay(budget: str) -> None:
+    scores = torch.randn(2, 3, 9, generator=torch.Generator().manual_seed(5))
+    protected = torch.tensor([1, 0, 0, 1, 0, 0, 0, 1, 1], dtype=torch.bool)
+    for kept in (1, 2, 3):
+        assert torch.equal(apply(budget, Ranking(scores, protected), kept), protected.expand(2, 3, 9))
+
+
+@pytest.mark.parametrize("budget", ["head", "layer", "global"])
+def test_keeping_all_removes_nothing_and_masks_do_not_share_memory(budget: str) -> None:
+    ranked = Ranking(torch.randn(2, 3, 5), torch.ones(5, dtype=torch.bool))
+    first = apply(budget, ranked, 5)
+    assert first.all()
+    bound = apply(budget, ranked, 2)
+    bound[...] = False
+    assert apply(budget, ranked, 2).all() and ranked.protected.all()
+
+
+@pytest.mark.parametrize("budget", ["head", "layer", "global"])
+def test_kept_sets_grow_with_the_number_kept(budget: str) -> None:
+    scores = torch.randint(0, 5, (2, 3, 14), generator=torch.Generator().manual_seed(6)).float()
+    ranked = Ranking(scores, torch.arange(14) < 2)
+    masks = [apply(budget, ranked, kept) for kept in range(1, 15)]
+    for small, large in zip(masks, masks[1:], strict=False):
+        assert not (small & ~large).any()
+
+
+def test_threshold_minus_infinity_removes_nothing_and_plus_infinity_leaves_the_protected_pairs() -> None:
+    protected = torch.arange(9) >= 6
+    ranked = Ranking(torch.randn(2, 3, 9), protected)
+    assert ranked.threshold(-INFINITY).all()
+    assert torch.equal(ranked.threshold(INFINITY), protected.expand(2, 3, 9))
+
+
+def test_a_score_equal_to_the_threshold_stays_and_the_next_smaller_goes() -> None:
+    below = math.nextafter(-4.0, -INFINITY)
+    single = torch.nextafter(torch.tensor(-4.0), torch.tensor(-INFINITY)).item()
+    ranked = ranking([[[-4.0, single, -3.0, -5.0]]], protected=[3])
+    assert kept_of(ranked.threshold(-4.0)) == [[[0, 2, 3]]]
+    assert kept_of(ranked.threshold(below))[0][0][0] == 0
+
+
+def test_a_threshold_keeps_more_in_heads_with_higher_scores() -> None:
+    ranked = ranking([[[1.0, 2.0, 3.0], [-1.0, -2.0, 0.0]], [[0.0, 0.0, 0.0], [9.0, -9.0, 9.0]]])
+    assert kept_of(ranked.threshold(0.0)) == [[[0, 1, 2], [2]], [[0, 1, 2], [0, 2]]]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), INFINITY, -INFINITY])
+def test_scores_that_are_not_finite_are_refused(bad: float) -> None:
+    with pytest.raises(MethodError, match="finite"):
+        ranking([[[0.0, bad]]])
+
+
+@pytest.mark.parametrize("scores", [torch.zeros(1, 1, 3, dtype=torch.float64), torch.zeros(1, 3)])
+def test_scores_of_another_dtype_or_shape_are_refused(scores: Tensor) -> None:
+    with pytest.raises(MethodError, match="float32"):
+        Ranking(scores, torch.zeros(3, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("budget", ["head", "layer", "global"])
+def test_no_pairs_and_no_layers_give_empty_masks(budget: str) -> None:
+    for shape in ((2, 3, 0), (0, 3, 5)):
+        ranked = Ranking(torch.zeros(shape), torch.zeros(shape[-1], dtype=torch.bool))
+        kept = number_kept(shape[-1], Decimal("0.5"))
+        assert apply(budget, ranked, kept).shape == shape
+        assert ranked.threshold(0.0).shape == shape
