@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.defaults import DEFAULT_MODEL
+
 app = typer.Typer(
     help="Compare KV-cache pruning methods: score once, mask many.",
     no_args_is_help=True,
@@ -91,6 +93,86 @@ def models() -> None:
     from harness import listings
 
     listings.print_models()
+
+
+profile = typer.Typer(help="Measure how long things take on this machine.", no_args_is_help=True)
+app.add_typer(profile, name="profile")
+#: what profile samples runs: the methods that scripts/kvpress_sweep.py knows too
+COMPARED = ["random", "knorm", "streaming_llm", "kvzip", "kvzip_plus"]
+
+Model = Annotated[str, typer.Option(help="embedded name, folder, or Hugging Face name")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N")]
+Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, float64")]
+Json = Annotated[Path | None, typer.Option("--json", help="write the figures here")]
+
+
+@profile.command("sweep")
+def profile_sweep(
+    method: Annotated[Texts, _flag("methods (default: all)")] = None,
+    length: Annotated[Texts, _flag("cached tokens (default: 1024,4096)")] = None,
+    question_tokens: Annotated[int, typer.Option(min=1)] = 32,
+    new_tokens: Annotated[Texts, _flag("answer tokens, no early stop (default: 24,128)", "--new-tokens")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="runs of which the median is taken")] = 1,
+    model: Model = DEFAULT_MODEL,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    json: Json = None,
+) -> None:
+    """Time the grid of methods x removed 0.25, 0.5, 0.75, 0.875: shared against one variant at a time."""
+    _quiet()
+    from harness import profile as timing
+    from harness import report, request
+
+    lengths = request.counts("length", length or "1024,4096")
+    counts = request.counts("new-tokens", new_tokens or "24,128")
+    names = request.parts(method) or ["all"]
+    result = timing.sweep(model, names, lengths, question_tokens, counts, repeat, device, dtype)
+    report.print_sweep(result)
+    if json:
+        timing.write(result, json)
+
+
+@profile.command("samples")
+def profile_samples(
+    method: Annotated[Texts, _flag("methods (default: those that need no surrogate)")] = None,
+    benchmark: Annotated[str, typer.Option(help="where the samples come from")] = "needles",
+    length: Annotated[int, typer.Option(min=1)] = 1024,
+    limit: Annotated[int, typer.Option(min=1, help="samples of each subset")] = 1,
+    model: Model = DEFAULT_MODEL,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    json: Json = None,
+) -> None:
+    """Time the shared grid on real samples; scripts/kvpress_sweep.py runs kvpress on the same ones."""
+    _quiet()
+    from harness import profile as timing
+    from harness import report, request
+
+    names = request.parts(method) or COMPARED
+    result = timing.on_samples(model, names, benchmark, length, limit, device, dtype)
+    report.print_samples_timing(result)
+    if json:
+        timing.write(result, json)
+
+
+@app.command("train-kvzap")
+def train_kvzap(
+    kind: Annotated[str, typer.Option(help="linear or mlp")],
+    out: Annotated[Path, typer.Option(help="folder for the weights and their card")],
+    data: Annotated[str, typer.Option(help="folder of .jsonl files with a text column, or a hub data set")],
+    model: Model = DEFAULT_MODEL,
+    features: Annotated[str, typer.Option(help="hidden or keys-values")] = "hidden",
+    documents: Annotated[int | None, typer.Option(min=1, help="most training documents (default: all)")] = None,
+    tokens_per_doc: Annotated[int, typer.Option(min=1, help="random tokens taken of a document")] = 500,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Train a KVzap surrogate: targets from one repeat prompt a document, then a fit layer by layer. Resumable."""
+    _quiet()
+    from harness import training
+
+    training.train(model, kind, out, data, features, documents, tokens_per_doc, seed, device, dtype)
 
 
 def main() -> None:

@@ -18,10 +18,9 @@ import transformers
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from harness.defaults import DEFAULT_MODEL
 from harness.engine.adapter import FAMILIES, LanguageModel
 from harness.errors import HarnessError
-
-DEFAULT_MODEL = "smollm2-135m"
 
 
 @dataclass(frozen=True)

@@ -141,3 +141,33 @@ def _note(cell: dict[str, Any]) -> str:
 
 def _number(score: float | None) -> str:
     return "-" if score is None else f"{score:.1f}"
+
+
+def print_sweep(result: dict[str, Any]) -> None:
+    """Both times and their ratio, a row a length and answer length."""
+    table = Table(title=f"{result['model']}, {result['dtype']}, {result['hardware']}", title_justify="left")
+    for name in ("cached", "question", "new tokens", "variants", "shared s", "one at a time s", "ratio", "same tokens"):
+        table.add_column(name, justify="right")
+    for row in result["rows"]:
+        table.add_row(
+            f"{row['length']:,}",
+            str(row["question_tokens"]),
+            str(row["new_tokens"]),
+            str(row["variants"]),
+            f"{row['shared_seconds']:.1f}",
+            f"{row['single_seconds']:.1f}",
+            f"{row['ratio']:.1f}",
+            f"{row['same_tokens']} of {row['variants']}",
+        )
+    console().print(table)
+
+
+def print_samples_timing(result: dict[str, Any]) -> None:
+    """Seconds of each sample with all its variants."""
+    seconds = result["seconds"]
+    console().print(
+        f"{result['model']}, {result['benchmark']} at {result['length']:,} tokens, {result['hardware']}: "
+        f"{len(seconds)} samples x {len(result['labels'])} variants in {sum(seconds):.1f} s "
+        f"({', '.join(f'{one:.1f}' for one in seconds)})",
+        soft_wrap=True,
+    )

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
+from harness.defaults import DEFAULT_MODEL
 from harness.errors import HarnessError
-from harness.models import DEFAULT_MODEL
 from harness.variants import Grid, parse_removed, parse_threshold
 from methods.registry import unknown
 
@@ -91,19 +91,19 @@ def _read(path: Path, known: set[str]) -> dict[str, Any]:
     return values
 
 
-def _parts(value: Any) -> list[str]:
+def parts(value: Any) -> list[str]:
     """The parts of a list given as ``a,b``, as repeated flags, or as a YAML list."""
-    items = value if isinstance(value, list | tuple) else [value]
-    parts = [part.strip() for item in items for part in str(item).split(",")]
-    return [part for part in parts if part]
+    items = value if isinstance(value, list | tuple) else [] if value is None else [value]
+    found = [part.strip() for item in items for part in str(item).split(",")]
+    return [part for part in found if part]
 
 
 def _list_of(label: str, convert: Callable[[str], Any]) -> Callable[[Any], tuple[Any, ...]]:
     def parse(value: Any) -> tuple[Any, ...]:
-        parts = _parts(value)
-        if not parts:
+        found = parts(value)
+        if not found:
             raise HarnessError(f"--{label} was given without a value")
-        return tuple(dict.fromkeys(map(convert, parts)))
+        return tuple(dict.fromkeys(map(convert, found)))
 
     return parse
 
@@ -119,6 +119,11 @@ def _count(label: str, least: int) -> Callable[[Any], int]:
         return number
 
     return parse
+
+
+def counts(label: str, value: Any) -> tuple[int, ...]:
+    """Whole numbers of at least 1 from a list flag."""
+    return _list_of(label, _count(label, 1))(value)
 
 
 def _options(value: Any) -> tuple[str, ...]:
@@ -143,7 +148,7 @@ _PARSE: dict[str, Callable[[Any], Any]] = {
     "seed": _count("seed", 0),
     "data": lambda value: Path(str(value)),
     "out": lambda value: Path(str(value)),
-    "plugin": lambda value: tuple(map(Path, _parts(value))),
+    "plugin": lambda value: tuple(map(Path, parts(value))),
     "model": str,
     "device": str,
     "dtype": str,

@@ -112,7 +112,7 @@ def next_tokens(lm: LanguageModel, hidden: Tensor, block_bytes: int) -> tuple[li
     Rows of the LM head are split to the byte budget.
     """
     vocabulary = lm.model.get_output_embeddings().weight.shape[0]
-    rows = max(1, block_bytes // (4 * vocabulary))
+    rows = max(1, block_bytes // (hidden.element_size() * vocabulary))
     best: list[int] = []
     broken: list[bool] = []
     for start in range(0, hidden.shape[0], rows):

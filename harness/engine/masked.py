@@ -126,11 +126,11 @@ class MaskedRun:
         if window is not None:  # the prefix as a layer with a sliding window sees it: by position
             offsets = torch.arange(start, start + new, device=queries.device) + cached
             near = torch.arange(cached, device=queries.device) > (offsets - window).unsqueeze(1)
-            on_prefix.view(heads, variants, -1, new, cached).masked_fill_(~near, float("-inf"))
+            on_prefix.view(heads, variants, rows // new, new, cached).masked_fill_(~near, float("-inf"))
         on_suffix = torch.matmul(grouped, suffix_keys.transpose(-1, -2))
         if new > 1 or window is not None:
             seen = causal_mask(start, start + new, 0, window, queries.device)
-            on_suffix.view(variants, heads, -1, new, start + new).masked_fill_(~seen, float("-inf"))
+            on_suffix.view(variants, heads, rows // new, new, start + new).masked_fill_(~seen, float("-inf"))
         # a softmax over both parts; the newest token is always seen, so the maximum is finite
         peak = on_suffix.amax(dim=-1, keepdim=True)
         if cached:
@@ -140,7 +140,7 @@ class MaskedRun:
         mass = on_suffix.sum(dim=-1, keepdim=True) + on_prefix.sum(dim=-1, keepdim=True).transpose(0, 1)
         mixed = torch.matmul(on_suffix, suffix_values)
         mixed += (
-            torch.bmm(on_prefix.view(heads, -1, cached), prefix_values)
+            torch.bmm(on_prefix.view(heads, variants * rows, cached), prefix_values)
             .view(heads, variants, rows, size)
             .transpose(0, 1)
         )
