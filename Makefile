@@ -10,6 +10,7 @@ run: $(VENV)/.installed
 	$(BIN)/python -m harness run --method kvzap
 
 test: $(VENV)/.installed
+	$(BIN)/python -m harness models --fetch smollm2-135m
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.installed

@@ -59,7 +59,12 @@ def run(
     from harness import job, report, request
 
     resolved = job.resolve(request.build(flags, config))
-    report.print_outcome(resolved, job.execute(resolved, report.progress))
+    try:
+        outcome = job.execute(resolved, report.progress)
+    except KeyboardInterrupt:
+        print("stopped; the same command with --resume (without --force) goes on", file=sys.stderr)
+        raise typer.Exit(130) from None
+    report.print_outcome(resolved, outcome)
 
 
 def _quiet() -> None:
@@ -88,11 +93,18 @@ def benchmarks() -> None:
 
 
 @app.command()
-def models() -> None:
+def models(
+    fetch: Annotated[str | None, _flag("only fetch and convert this embedded model, unless it is there")] = None,
+) -> None:
     """List the embedded model and well-known ones: KV bytes a token and at 128,000 tokens, surrogate overhead."""
+    _quiet()
     from harness import listings
+    from harness import models as known
 
-    listings.print_models()
+    if fetch is None:
+        listings.print_models()
+    else:
+        print(f"{fetch} lies in {known.fetch(fetch)}")
 
 
 profile = typer.Typer(help="Measure how long things take on this machine.", no_args_is_help=True)
@@ -123,6 +135,7 @@ def profile_sweep(
     from harness import profile as timing
     from harness import report, request
 
+    timing.check_writable(json)
     lengths = request.counts("length", length or "1024,4096")
     counts = request.counts("new-tokens", new_tokens or "24,128")
     names = request.parts(method) or ["all"]
@@ -148,6 +161,7 @@ def profile_samples(
     from harness import profile as timing
     from harness import report, request
 
+    timing.check_writable(json)
     names = request.parts(method) or COMPARED
     result = timing.on_samples(model, names, benchmark, length, limit, device, dtype)
     report.print_samples_timing(result)
@@ -179,9 +193,6 @@ def main() -> None:
     """Entry point: a user's mistake is one message on standard error and exit code 2, without a traceback."""
     try:
         app()
-    except KeyboardInterrupt:
-        print("stopped; the same command with --resume goes on", file=sys.stderr)
-        sys.exit(130)
     except Exception as error:
         from harness.errors import USER_ERRORS  # late: it imports torch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from harness.errors import HarnessError
 from harness.models import EMBEDDED
 from harness.prompts import Prompts, stop_ids
 from harness.request import RunRequest
-from harness.results import SCHEMA_VERSION, Line, RunFolder, append_line
+from harness.results import SCHEMA_VERSION, Line, RunFolder, append_line, histogram_key
 from harness.runner import Evaluator, Item
 from harness.summary import BenchmarkFacts, summarise
 from harness.variants import Plan, plan
@@ -52,11 +53,12 @@ class Job:
     def configuration(self) -> dict[str, Any]:
         """What makes two runs the same; the folder's name comes from it."""
         return {
-            "model": self.request.model,
+            "model": models.short_name(self.request.model),
+            "model_files": models.files_hash(self.request.model),
             "variants": [p.variant.fields() for p in self.plan.planned],
             "benchmarks": sorted({item.benchmark.name for item in self.items}),
-            "lengths": list(self.request.length),
-            "subsets": list(self.request.subset),
+            "lengths": list(dict.fromkeys(item.sample.length for item in self.items)),
+            "subsets": list(dict.fromkeys(item.sample.subset for item in self.items)),
             "limits": self.limits,
             "data_hash": provenance.data_hash(item.sample for item in self.items),
             "seed": self.request.seed,
@@ -66,7 +68,7 @@ class Job:
 
     @property
     def folder(self) -> RunFolder:
-        name = Path(self.request.model).name.lower()
+        name = models.short_name(self.request.model).rpartition("/")[2].lower()
         kinds = "-".join(dict.fromkeys(item.benchmark.name for item in self.items))
         return RunFolder(self.request.out / f"{name}-{kinds}-{content_hash(self.configuration)[:8]}")
 
@@ -83,6 +85,7 @@ class Job:
 
 def resolve(request: RunRequest) -> Job:
     """Check everything that can be checked without the model's weights; raises a user error on the first fault."""
+    _check_out(request.out)
     for path in request.plugin:
         load_plugin(path)
     wanted = [benchmarks.registry.get(name) for name in request.benchmark]
@@ -90,6 +93,8 @@ def resolve(request: RunRequest) -> Job:
     for benchmark in wanted:
         benchmark.check(requests[benchmark.name])
     config = models.config_of(request.model)
+    most = int(config.get_text_config().max_position_embeddings)
+    _check_lengths(request, most)
     device = models.pick_device(request.device)
     dtype = str(models.pick_dtype(request.dtype, device)).removeprefix("torch.")
     planned = plan(request.grid(), describe(config, request.model))
@@ -97,7 +102,6 @@ def resolve(request: RunRequest) -> Job:
     items = [Item(b, s) for b in wanted for s in b.samples(requests[b.name], prompts.text)]
     if not items:
         raise HarnessError("the benchmarks gave no sample; see `python -m harness benchmarks` and --subset, --length")
-    most = int(config.get_text_config().max_position_embeddings)
     _check_fits(items, prompts, most, request.model)
     limits = {name: asked.limit for name, asked in requests.items()}
     return Job(request, planned, prompts, items, limits, device, dtype, most)
@@ -116,6 +120,22 @@ def _request_for(benchmark: Benchmark, request: RunRequest, wanted: list[Benchma
         limit = EMBEDDED_LIMIT
     data = request.data if len(wanted) == 1 or benchmark.needs_data else None
     return Request(request.length, own, limit, data, request.seed)
+
+
+def _check_out(out: Path) -> None:
+    """Run folders must be writable before anything is computed for them."""
+    there = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.exists(path))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise HarnessError(f"--out {out} cannot be used: {there} is not a folder that can be written to")
+
+
+def _check_lengths(request: RunRequest, most: int) -> None:
+    """Far too long samples are not even generated; a sample may be somewhat shorter than its length."""
+    if request.length and request.data is None and min(request.length) > 2 * most:
+        raise HarnessError(
+            f"no sample fits model {request.model!r}: it has {most} positions, --length asks for "
+            f"{min(request.length)}; give a smaller --length or another --model"
+        )
 
 
 def _check_fits(items: list[Item], prompts: Prompts, most: int, model: str) -> None:
@@ -145,12 +165,14 @@ def execute(job: Job, progress: Progress) -> Outcome:
     """Run what is missing of a job and summarise. A complete run is only read; an incomplete one needs ``--resume``
     or ``--force``."""
     folder = job.folder
-    done = _start(job, folder)
-    lines = folder.lines() if done else []
-    if done and len(done) == job.expected:
+    fresh = job.request.force or not folder.exists
+    lines = [] if fresh else _present(job, folder)
+    if len(lines) == job.expected:
         summary = folder.summary() or _finish(job, folder, lines)
         return Outcome(folder, summary, True)
     lm = models.load_model(job.request.model, job.device, job.dtype)
+    if fresh:  # only now, so that a damaged model leaves no folder, and no old run is dropped for it
+        _start(job, folder)
     evaluator = Evaluator(
         lm,
         job.prompts,
@@ -158,17 +180,17 @@ def execute(job: Job, progress: Progress) -> Outcome:
         job.plan.planned,
         seed=job.request.seed,
         query_aware=job.request.query_aware,
-        done=done,
+        done=frozenset(line.key for line in lines),
     )
     known = folder.histogram_keys()
     with (
         folder.append("samples.jsonl") as samples,
         folder.append("histograms.jsonl") as bins,
-        progress(len(done), job.expected) as advance,
+        progress(len(lines), job.expected) as advance,
     ):
 
         def histogram(row: dict[str, Any]) -> None:
-            if (row["sample_id"], row["method"] + row["options"]) not in known:
+            if histogram_key(row) not in known:
                 append_line(bins, row)
 
         for line in evaluator.run(job.items, histogram):
@@ -178,24 +200,28 @@ def execute(job: Job, progress: Progress) -> Outcome:
     return Outcome(folder, _finish(job, folder, lines), False)
 
 
-def _start(job: Job, folder: RunFolder) -> frozenset[tuple[str, str, int]]:
-    """Make or re-open the folder; returns the keys of lines that are there."""
-    if job.request.force or not folder.exists:
+def _start(job: Job, folder: RunFolder) -> None:
+    try:
         folder.start(_run_record(job), list(_item_rows(job.items)))
-        return frozenset()
+    except OSError as error:
+        raise HarnessError(f"--out {job.request.out} cannot be written to: {error}") from error
+
+
+def _present(job: Job, folder: RunFolder) -> list[Line]:
+    """The lines of a run that was started before, if it may be read or gone on with."""
     record = folder.run()
     if job.request.resume:
         _check_same_code(job, record, folder)
         folder.mend()
-    keys = [line.key for line in folder.lines()]
-    if len(set(keys)) < len(keys):
+    lines = folder.lines()
+    if len({line.key for line in lines}) < len(lines):
         raise HarnessError(f"{folder.path} has doubled lines; run with --force to start over")
-    if len(keys) < job.expected and not job.request.resume:
+    if len(lines) < job.expected and not job.request.resume:
         raise HarnessError(
-            f"{folder.path} holds an incomplete run ({len(keys)} of {job.expected} lines); "
+            f"{folder.path} holds an incomplete run ({len(lines)} of {job.expected} lines); "
             "add --resume to go on or --force to start over"
         )
-    return frozenset(keys)
+    return lines
 
 
 def _check_same_code(job: Job, record: dict[str, Any], folder: RunFolder) -> None:
@@ -216,11 +242,11 @@ def _method_hashes(job: Job) -> dict[str, str]:
 
 
 def _run_record(job: Job) -> dict[str, Any]:
-    request = job.request
+    request, short = job.request, models.short_name(job.request.model)
     return {
         "schema_version": SCHEMA_VERSION,
         "configuration": job.configuration,
-        "skipped": job.plan.skipped,
+        "skipped": {name: reason.replace(request.model, short) for name, reason in job.plan.skipped.items()},
         "hardware": provenance.hardware(job.device),
         "attention_kernel": "kvprune masked (torch)",
         "max_positions": job.max_positions,

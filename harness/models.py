@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from harness.defaults import DEFAULT_MODEL
 from harness.engine.adapter import FAMILIES, LanguageModel
 from harness.errors import HarnessError
+
+#: files of a model folder that can change a result, and the bytes looked at on either end of each
+MODEL_FILES = (".json", ".jinja", ".safetensors", ".bin", ".model")
+SAMPLED = 2**20
 
 
 @dataclass(frozen=True)
@@ -84,11 +89,15 @@ def load_model(name: str, device: str = "auto", dtype: str = "auto") -> Language
     number = pick_dtype(dtype, chosen)
     source = _source(name)
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=number)
-    except (OSError, ValueError, SafetensorError) as error:
+        read: Any = AutoModelForCausalLM.from_pretrained(source, dtype=number, output_loading_info=True)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise HarnessError(_not_found(name, error)) from error
+    model, loading = read
+    if loading["missing_keys"]:  # transformers would go on with random weights
+        lost = sorted(loading["missing_keys"])
+        raise HarnessError(_not_found(name, ValueError(f"{len(lost)} weights are missing, such as {lost[0]}")))
     model.to(chosen)
-    return LanguageModel(model, name)
+    return LanguageModel(model, short_name(name))
 
 
 def load(name: str, device: str = "auto", dtype: str = "auto") -> Loaded:
@@ -96,16 +105,37 @@ def load(name: str, device: str = "auto", dtype: str = "auto") -> Loaded:
     return Loaded(load_model(name, device, dtype), load_tokenizer(name))
 
 
+def short_name(name: str) -> str:
+    """What results call a model: its name, or the last part of a local folder's path."""
+    return Path(name).resolve().name if name not in EMBEDDED and Path(name).is_dir() else name
+
+
+def files_hash(name: str) -> str | None:
+    """Tells local folders of the same name apart: hash of their files' names, sizes, beginnings and ends. None for
+    other models."""
+    if name in EMBEDDED or not Path(name).is_dir():
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(path for path in Path(name).iterdir() if path.suffix in MODEL_FILES and path.is_file()):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(SAMPLED))
+            file.seek(max(0, size - SAMPLED))
+            digest.update(file.read())
+    return digest.hexdigest()[:16]
+
+
 def pick_device(device: str) -> str:
     """``auto`` is the first CUDA device if there is one, else the CPU."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise HarnessError(f"unknown device {device!r}; use auto, cpu, cuda or cuda:N") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise HarnessError(f"device {device!r} was asked for, but torch sees no CUDA device; use --device cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise HarnessError(f"unknown device {device!r}; use auto, cpu, cuda or cuda:N")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device != "cpu" and int(device.partition(":")[2] or 0) >= count:
+        seen = f"{count} CUDA devices" if count else "no CUDA device"
+        raise HarnessError(f"device {device!r} was asked for, but torch sees {seen}; use --device cpu or another")
     return device
 
 
@@ -116,6 +146,13 @@ def pick_dtype(dtype: str, device: str) -> torch.dtype:
     if dtype not in kinds:
         raise HarnessError(f"unknown dtype {dtype!r}; use auto, {', '.join(kinds)}")
     return kinds[dtype]
+
+
+def fetch(name: str) -> Path:
+    """The folder of an embedded model, fetched and converted first if need be."""
+    if name not in EMBEDDED:
+        raise HarnessError(f"no embedded model {name!r}; there are: {', '.join(EMBEDDED)}")
+    return _embedded_folder(name)
 
 
 def _source(name: str) -> str:

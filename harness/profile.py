@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import statistics
 import time
@@ -18,7 +19,8 @@ from benchmarks.base import Request, Sample
 from harness import models, provenance
 from harness.engine.adapter import LanguageModel, describe
 from harness.engine.decode import Question, decode
-from harness.engine.prefill import Context, prefill
+from harness.engine.prefill import Context, check_positions, prefill
+from harness.errors import HarnessError
 from harness.prompts import Prompts, stop_ids
 from harness.variants import Grid, Planned, masks, plan
 
@@ -54,7 +56,9 @@ class Sweep:
         """Random tokens in the model's template, ``length`` of them cached."""
         draw = random.Random(length)
         empty = self.prompts.context("")
-        ids = [draw.randrange(1000, 40_000) for _ in range(length - len(empty.ids) + question_tokens)]
+        known = self.lm.model.get_input_embeddings().weight.shape[0]
+        low, high = (1000, 40_000) if known >= 40_000 else (0, known)  # rare and special tokens left out where it can
+        ids = [draw.randrange(low, high) for _ in range(length - len(empty.ids) + question_tokens)]
         context = Context((*empty.ids, *ids[question_tokens:]), empty.prefix, empty.suffix, empty.encode)
         return Prompt(context, Question(tuple(ids[:question_tokens]), new_tokens))
 
@@ -97,6 +101,10 @@ def sweep(
 ) -> dict[str, Any]:
     """Time the grid at each length and answer length; medians over ``repeat`` runs, the two ways in turn."""
     bench = Sweep(model, methods, device, dtype)
+    least = len(bench.prompts.context("").ids)
+    if min(lengths) < least:
+        raise HarnessError(f"--length must be at least {least}, the tokens of the chat template, got {min(lengths)}")
+    check_positions(bench.lm, max(lengths) + question_tokens + max(new_tokens), "the longest prompt and answer")
     rows = []
     for length in lengths:
         for count in new_tokens:
@@ -158,6 +166,12 @@ def _where(bench: Sweep) -> dict[str, Any]:
 def _synchronise(lm: LanguageModel) -> None:
     if lm.device.type == "cuda":
         torch.cuda.synchronize(lm.device)
+
+
+def check_writable(path: Path | None) -> None:
+    """Figures that took minutes must not be lost for a mistyped folder."""
+    if path is not None and (path.is_dir() or not os.access(path.absolute().parent, os.W_OK)):
+        raise HarnessError(f"--json {path} cannot be written; give a file in a folder that is there")
 
 
 def write(result: dict[str, Any], path: Path) -> None:

@@ -9,10 +9,12 @@ from statistics import fmean
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from harness.job import Job, Outcome
+from harness.models import short_name
 from harness.results import Line
 
 #: most subsets that get a column of their own
@@ -57,7 +59,7 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
     out = console()
     summary = outcome.summary
     for title, cells in _tables(summary["cells"]):
-        out.print(_table(f"{job.request.model}, {title}, {_samples(job)}", cells))
+        out.print(_table(f"{short_name(job.request.model)}, {title}, {_samples(job)}", cells))
     for name, reason in job.plan.skipped.items():
         out.print(f"not run: {name}: {reason}", markup=False, highlight=False)
     state = "was complete already" if outcome.was_complete else "complete" if summary["complete"] else "incomplete"
@@ -86,7 +88,7 @@ def _table(title: str, cells: list[dict[str, Any]]) -> Table:
     subsets = list(dict.fromkeys(cell["subset"] for cell in cells if cell["subset"] is not None))
     shown = subsets if 1 < len(subsets) <= MOST_COLUMNS else []
     by_subset = {(cell["variant"], cell["subset"]): cell for cell in cells}
-    table = Table(title=title, title_justify="left", caption=_caption(overall), caption_justify="left")
+    table = Table(title=escape(title), title_justify="left", caption=_caption(overall), caption_justify="left")
     table.add_column("variant", no_wrap=True)
     for name in (_mean_name(overall), "95 % interval", "removed", "min-max", "x smaller", "n"):
         table.add_column(name, justify="right")
@@ -97,7 +99,7 @@ def _table(title: str, cells: list[dict[str, Any]]) -> Table:
         extra = [
             _number(by_subset[cell["variant"], s]["score"]) if (cell["variant"], s) in by_subset else "" for s in shown
         ]
-        table.add_row(*_row(cell), *extra, _note(cell), end_section=cell["level_kind"] == "none")
+        table.add_row(*map(escape, _row(cell)), *extra, _note(cell), end_section=cell["level_kind"] == "none")
     return table
 
 
@@ -145,7 +147,8 @@ def _number(score: float | None) -> str:
 
 def print_sweep(result: dict[str, Any]) -> None:
     """Both times and their ratio, a row a length and answer length."""
-    table = Table(title=f"{result['model']}, {result['dtype']}, {result['hardware']}", title_justify="left")
+    title = f"{result['model']}, {result['dtype']}, {result['hardware']}"
+    table = Table(title=escape(title), title_justify="left")
     for name in ("cached", "question", "new tokens", "variants", "shared s", "one at a time s", "ratio", "same tokens"):
         table.add_column(name, justify="right")
     for row in result["rows"]:
@@ -169,5 +172,6 @@ def print_samples_timing(result: dict[str, Any]) -> None:
         f"{result['model']}, {result['benchmark']} at {result['length']:,} tokens, {result['hardware']}: "
         f"{len(seconds)} samples x {len(result['labels'])} variants in {sum(seconds):.1f} s "
         f"({', '.join(f'{one:.1f}' for one in seconds)})",
+        markup=False,
         soft_wrap=True,
     )

@@ -16,6 +16,9 @@ from harness.errors import HarnessError
 from harness.variants import Grid, parse_removed, parse_threshold
 from methods.registry import unknown
 
+#: no count is larger; up to here floats are exact
+MOST = 10**12
+
 
 @dataclass(frozen=True)
 class RunRequest:
@@ -69,18 +72,18 @@ def build(flags: dict[str, Any], config: Path | None = None) -> RunRequest:
     known = {f.name for f in fields(RunRequest)} - {"given"}
     values = _read(config, known) if config is not None else {}
     values |= {name: value for name, value in flags.items() if value is not None}
-    if values.get("resume") and values.get("force"):
-        raise HarnessError("--resume and --force exclude each other: the first goes on, the second starts over")
     if values.get("compat", "") not in ("", "kvpress"):
         raise HarnessError(f"--compat must be kvpress, got {values['compat']!r}")
     parsed = {name: _PARSE.get(name, lambda value: value)(value) for name, value in values.items()}
+    if parsed.get("resume") and parsed.get("force"):
+        raise HarnessError("--resume and --force exclude each other: the first goes on, the second starts over")
     return RunRequest(**parsed, given=frozenset(parsed))
 
 
 def _read(path: Path, known: set[str]) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise HarnessError(f"--config {path} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise HarnessError(f"--config {path} must hold keys and values, the keys being flag names such as removed: 0.5")
@@ -88,7 +91,7 @@ def _read(path: Path, known: set[str]) -> dict[str, Any]:
     for key in values:
         if key not in known:
             raise HarnessError(f"--config {path}: {unknown('key', key, sorted(known))}")
-    return values
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def parts(value: Any) -> list[str]:
@@ -114,11 +117,34 @@ def _count(label: str, least: int) -> Callable[[Any], int]:
             number = int(str(value))
         except ValueError:
             number = least - 1
-        if number < least:
-            raise HarnessError(f"--{label} must be a whole number of at least {least}, got {value!r}")
+        if not least <= number <= MOST:
+            raise HarnessError(f"--{label} must be a whole number from {least} to {MOST}, got {value!r}")
         return number
 
     return parse
+
+
+def _text(label: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if not isinstance(value, str | Path) or not str(value).strip():
+            raise HarnessError(f"--{label} takes one text, got {value!r}")
+        return str(value)
+
+    return parse
+
+
+def _switch(label: str) -> Callable[[Any], bool]:
+    def parse(value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise HarnessError(f"--{label} must be true or false, got {value!r}")
+        return value
+
+    return parse
+
+
+def _path(label: str) -> Callable[[Any], Path]:
+    text = _text(label)
+    return lambda value: Path(text(value))
 
 
 def counts(label: str, value: Any) -> tuple[int, ...]:
@@ -129,7 +155,7 @@ def counts(label: str, value: Any) -> tuple[int, ...]:
 def _options(value: Any) -> tuple[str, ...]:
     """``METHOD.NAME=VALUE``, several separated by commas or repeated; a comma inside a value is left alone."""
     items = value if isinstance(value, list | tuple) else [value]
-    return tuple(part for item in items for part in re.split(r",(?=\w+\.\w+=)", str(item)))
+    return tuple(part for item in items for part in re.split(r",\s*(?=\w+\.\w+=)", str(item)))
 
 
 _PARSE: dict[str, Callable[[Any], Any]] = {
@@ -146,11 +172,14 @@ _PARSE: dict[str, Callable[[Any], Any]] = {
     "subset": _list_of("subset", str),
     "limit": _count("limit", 1),
     "seed": _count("seed", 0),
-    "data": lambda value: Path(str(value)),
-    "out": lambda value: Path(str(value)),
-    "plugin": lambda value: tuple(map(Path, parts(value))),
-    "model": str,
-    "device": str,
-    "dtype": str,
-    "phase": str,
+    "data": _path("data"),
+    "out": _path("out"),
+    "plugin": _list_of("plugin", Path),
+    "model": _text("model"),
+    "device": _text("device"),
+    "dtype": _text("dtype"),
+    "phase": _text("phase"),
+    "query_aware": _switch("query-aware"),
+    "resume": _switch("resume"),
+    "force": _switch("force"),
 }

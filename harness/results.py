@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer
 
 from harness.errors import HarnessError
 
@@ -39,6 +41,10 @@ class VariantFields(BaseModel):
     query_mode: Literal["agnostic", "aware", "aware-reused"]
     thinking: bool
     options: str
+
+    @field_serializer("level")
+    def _level(self, level: float | None) -> float | str | None:
+        return str(level) if level is not None and math.isinf(level) else level  # JSON has no infinity
 
 
 class Line(VariantFields):
@@ -92,7 +98,7 @@ class RunFolder:
     def start(self, run: dict[str, Any], items: list[dict[str, Any]]) -> None:
         """Write the resolved configuration and the samples' references, before any sample runs."""
         self.path.mkdir(parents=True, exist_ok=True)
-        for name in ("samples.jsonl", "histograms.jsonl", "summary.json"):
+        for name in ("samples.jsonl", "samples.jsonl.gz", "histograms.jsonl", "summary.json"):
             (self.path / name).unlink(missing_ok=True)
         lines = (json.dumps(item, ensure_ascii=False) + "\n" for item in items)
         write_atomically(self.path / "items.jsonl", "".join(lines))
@@ -119,15 +125,20 @@ class RunFolder:
             raise HarnessError(f"{path} is damaged ({error}); delete it and run the same command again") from error
 
     def lines(self) -> list[Line]:
-        """All sample lines, from ``samples.jsonl`` or ``samples.jsonl.gz``. A broken line: file and line number."""
-        return list(_read(self._samples_path()))
-
-    def _samples_path(self) -> Path:
+        """All sample lines, from ``samples.jsonl`` or ``samples.jsonl.gz``. A broken line: file and line number; a last
+        one that a kill left unfinished is passed over."""
         packed = self.path / "samples.jsonl.gz"
-        return packed if packed.is_file() else self.path / "samples.jsonl"
+        path = packed if packed.is_file() else self.path / "samples.jsonl"
+        return list(_read(path)) if path.is_file() else []
 
     def mend(self) -> None:
-        """Cut off what a kill left of unfinished last lines, so that a resumed run appends to whole lines."""
+        """Unpack the samples and cut off what a kill left of unfinished last lines, so that a resumed run appends to
+        whole lines."""
+        packed = self.path / "samples.jsonl.gz"
+        if packed.is_file():
+            lines = (json.dumps(line.model_dump(), ensure_ascii=False) + "\n" for line in self.lines())
+            write_atomically(self.path / "samples.jsonl", "".join(lines))
+            packed.unlink()
         for name in ("samples.jsonl", "histograms.jsonl"):
             path = self.path / name
             if path.is_file():
@@ -136,11 +147,14 @@ class RunFolder:
                 if whole < len(data):
                     os.truncate(path, whole)
 
-    def histogram_keys(self) -> set[tuple[str, str]]:
-        """(sample_id, method and options) of the histograms that are stored already."""
+    def histogram_keys(self) -> set[tuple[Any, ...]]:
+        """:func:`histogram_key` of the histograms that are stored already."""
         path = self.path / "histograms.jsonl"
         rows = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        return {(row["sample_id"], row["method"] + row["options"]) for row in map(json.loads, rows)}
+        try:
+            return {histogram_key(json.loads(row)) for row in rows}
+        except (ValueError, TypeError, KeyError) as error:
+            raise HarnessError(f"{path} is damaged ({error}); run with --force to start over") from error
 
     def append(self, name: str) -> IO[str]:
         """``samples.jsonl`` or ``histograms.jsonl``, open for appending."""
@@ -148,6 +162,11 @@ class RunFolder:
 
     def finish(self, summary: dict[str, Any]) -> None:
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+
+
+def histogram_key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What makes a histogram unique within a run."""
+    return tuple(row[name] for name in ("sample_id", "method", "options", "window", "sinks"))
 
 
 def append_line(file: IO[str], row: dict[str, Any]) -> None:
@@ -164,14 +183,16 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def _read(path: Path) -> Iterator[Line]:
-    if not path.is_file():
-        return
-    opener: Any = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as file:
-        for number, text in enumerate(file, 1):
-            try:
-                yield Line.model_validate_json(text)
-            except ValidationError as error:
-                first = error.errors()[0]
-                where = ".".join(map(str, first["loc"])) or "line"
-                raise HarnessError(f"{path}, line {number}: {where}: {first['msg']}") from error
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise HarnessError(f"{path} cannot be read: {error}") from error
+    for number, text in enumerate(data.splitlines(keepends=True), 1):
+        try:
+            yield Line.model_validate_json(text)
+        except ValidationError as error:
+            if not text.endswith(b"\n"):
+                return
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "line"
+            raise HarnessError(f"{path}, line {number}: {where}: {first['msg']}") from error

@@ -20,6 +20,7 @@ from harness.variants import Masks, Planned, masks
 
 #: bins of a stored score histogram; scores outside the method's range fall into the first or the last
 BINS = 240
+OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
 
 class Item(NamedTuple):
@@ -57,6 +58,7 @@ class Evaluator:
         return item.benchmark.name, sample.context_id, sample.chat_template, own
 
     def _context(self, group: list[Item], histogram: Callable[[dict[str, Any]], None]) -> Iterator[Line]:
+        first = group[0].sample.sample_id
         group = [item for item in group if self._missing(item)]
         if not group:
             return
@@ -76,18 +78,23 @@ class Evaluator:
             shape = (self.lm.info.layers, self.lm.info.kv_heads, len(context.ids))
             made = masks(planned, scored, shape, context.prefix)
             for row in histograms(planned, scored, context.prefix):
-                histogram({"sample_id": group[0].sample.sample_id, **row})
-            for item, question in asked:
-                yield from self._question(item, question, context, scored, planned, made)
-        except (MemoryError, torch.OutOfMemoryError) as error:
+                histogram({"sample_id": first, **row})
+        except OUT_OF_MEMORY as error:
             for item, _ in asked:
-                yield from self._all_failed(item, context, Failure("oom", str(error) or "out of memory"))
+                yield from self._all_failed(item, context, _oom(error))
+            return
+        for item, question in asked:
+            try:
+                lines = list(self._question(item, question, context, scored, planned, made))
+            except OUT_OF_MEMORY as error:
+                lines = list(self._all_failed(item, context, _oom(error)))
+            yield from lines
 
     def _too_long(self, context: Context, question: Question) -> Failure | None:
         needed = len(context.ids) + len(question.ids) + question.max_new_tokens
         if needed <= self.lm.max_positions:
             return None
-        return Failure("truncated", f"needs {needed} positions, model {self.lm.name!r} has {self.lm.max_positions}")
+        return Failure("truncated", f"needs {needed} positions, the model has {self.lm.max_positions}")
 
     def _tokenise(self, group: list[Item]) -> tuple[Context, list[Question]]:
         first = group[0].sample
@@ -145,21 +152,24 @@ class Evaluator:
             score = item.benchmark.score(item.sample, text)
             outcome = {"score": score.score, "metrics": score.metrics}
             outcome["status"] = "too_short" if made.short[index] else "ok"
-        return line.model_copy(
-            update={
-                "prediction": text,
-                "finish_reason": answer.finish_reason,
-                "generated_tokens": len(answer.ids),
-                "bound_by": "protection" if made.bound[index] else None,
-                **accounting(made.keep[index], len(question.ids), answer.steps),
-                **outcome,
-            }
-        )
+        found = {
+            "prediction": text,
+            "finish_reason": answer.finish_reason,
+            "generated_tokens": len(answer.ids),
+            "bound_by": "protection" if made.bound[index] else None,
+            **accounting(made.keep[index], len(question.ids), answer.steps),
+            **outcome,
+        }
+        return Line(**{**line.model_dump(), **found})  # checked: a score outside 0-100 is a fault of the benchmark
 
     def _all_failed(self, item: Item, context: Context, failure: Failure) -> Iterator[Line]:
         for planned in self._missing(item):
             line = self._line(item, planned, context)
             yield line.model_copy(update={"status": failure.status, "reason": failure.reason})
+
+
+def _oom(error: BaseException) -> Failure:
+    return Failure("oom", str(error) or "out of memory")
 
 
 def accounting(keep: Tensor, question_tokens: int, steps: int) -> dict[str, int | float]:

@@ -58,7 +58,7 @@ def _cell(
         for name, value in line.metrics.items():
             metrics[name].append(value)
     return {
-        **{name: getattr(lines[0], name) for name in VariantFields.model_fields},
+        **lines[0].model_dump(include=set(VariantFields.model_fields)),
         "benchmark": benchmark,
         "subset": subset,
         "length": length,

@@ -53,7 +53,7 @@ class Variant:
             return self.method if self.query_mode == "agnostic" else f"{self.method} aware"
         cls = registry.get(self.method)
         mark = {"removed": "", "keep_tokens": "keep=", "threshold": "tau="}[self.level_kind]
-        parts = [self.method, self.budget, f"{mark}{self.level:g}"]
+        parts = [self.method, self.budget, mark + repr(self.level).removesuffix(".0")]  # all digits, so never twice
         method = build_from_options(self.method, self.options)
         own = method.protects()
         if self.window != own.window:
@@ -127,9 +127,9 @@ def parse_removed(text: str) -> Decimal:
         value = Decimal(text)
     except InvalidOperation:
         raise HarnessError(f"--removed must be a number, at least 0 and less than 1, got {text!r}") from None
-    if not (value.is_finite() and 0 <= value < 1):
+    if not (value.is_finite() and value >= 0 and float(value) < 1):
         raise HarnessError(f"--removed must be at least 0 and less than 1, got {text}")
-    return value
+    return abs(value)  # no -0
 
 
 def parse_threshold(text: str) -> float:
@@ -153,15 +153,38 @@ def plan(grid: Grid, info: ModelInfo) -> Plan:
     skipped: dict[str, str] = {}
     for name in _names(grid, info):
         try:
-            planned += _plan_method(name, grid, info, query_mode)
+            instances = list(_instances(name, grid, info))
         except MethodError as error:
-            if "all" not in grid.methods and not isinstance(error, Unsupported):
-                raise
-            skipped[name] = str(error)
+            skipped[name] = _note(error, grid)
+            continue
+        for budget in grid.budgets or (registry.get(name).default_budget,):
+            try:
+                planned += list(_plan_method(instances, budget, grid, info, query_mode))
+            except MethodError as error:
+                skipped[name if len(grid.budgets) < 2 else f"{name} {budget}"] = _note(error, grid)
     if len(planned) == 1 and skipped:
         raise HarnessError("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
-    unique = {p.variant: p for p in reversed(planned)}
-    return Plan(list(reversed(unique.values())), skipped)
+    _check_used(grid, planned)
+    unique: dict[Variant, Planned] = {}
+    for one in planned:
+        unique.setdefault(one.variant, one)
+    return Plan(list(unique.values()), skipped)
+
+
+def _note(error: MethodError, grid: Grid) -> str:
+    """Why something is skipped; raised instead where the method was named and it is no mere combination."""
+    if "all" not in grid.methods and not isinstance(error, Unsupported):
+        raise error
+    return str(error)
+
+
+def _check_used(grid: Grid, planned: Sequence[Planned]) -> None:
+    """A level flag that no variant takes is a mistake, since defaults would run in its place."""
+    kinds = {p.variant.level_kind for p in planned if not p.method.is_control}
+    if kinds and grid.thresholds and "threshold" not in kinds:
+        raise HarnessError("--threshold is for the threshold budget, which no method here has; add --budget threshold")
+    if kinds and grid.keep_tokens and "keep_tokens" not in kinds:
+        raise HarnessError("--keep-tokens never applies to the threshold budget; add --budget head, layer or global")
 
 
 def _check(grid: Grid, info: ModelInfo) -> None:
@@ -217,21 +240,22 @@ def _instances(name: str, grid: Grid, info: ModelInfo) -> Iterator[Method]:
         yield registry.build(name, dict(zip(values, chosen, strict=True))).bind(info)
 
 
-def _plan_method(name: str, grid: Grid, info: ModelInfo, query_mode: str) -> Iterator[Planned]:
-    cls = registry.get(name)
-    if grid.phase not in cls.phases:
-        raise Unsupported(f"{name} prunes in phase {', '.join(cls.phases)} only")
-    budgets = grid.budgets or (cls.default_budget,)
-    for budget in budgets:
-        if budget not in cls.budgets:
-            raise Unsupported(f"{name} does not work with budget {budget!r}; it takes {', '.join(cls.budgets)}")
-    for method, budget in itertools.product(_instances(name, grid, info), budgets):
+def _plan_method(
+    instances: Sequence[Method], budget: str, grid: Grid, info: ModelInfo, query_mode: str
+) -> Iterator[Planned]:
+    for method in instances:
+        if grid.phase not in method.phases:
+            raise Unsupported(f"{method.name} prunes in phase {', '.join(method.phases)} only")
+        if budget not in method.budgets:
+            raise Unsupported(
+                f"{method.name} does not work with budget {budget!r}; it takes {', '.join(method.budgets)}"
+            )
         own = method.protects()
         levels = list(_levels(method, budget, grid, info))
         for window, sinks in itertools.product(grid.windows or (own.window,), grid.sinks or (_sinks(own),)):
             for kind, level, requested in levels:
                 variant = Variant(
-                    name,
+                    method.name,
                     budget,
                     kind,
                     level,
@@ -252,24 +276,25 @@ def _levels(method: Method, budget: str, grid: Grid, info: ModelInfo) -> Iterato
         yield from (("keep_tokens", float(count), None) for count in grid.keep_tokens)
         return
     yield from (("threshold", tau, None) for tau in grid.thresholds)
-    card = {Decimal(share): tau for share, tau in method.thresholds(info).items()}
-    if not card and not grid.thresholds:
-        raise MethodError(
+    known = {Decimal(name): tau for name, tau in method.thresholds(info).items()}
+    card = {share: tau for share, tau in known.items() if 0 <= share < 1}
+    if not known and not grid.thresholds:
+        raise Unsupported(
             f"{method.name} has no calibrated thresholds for {info.name!r}; give --threshold=TAU[,TAU] "
             f"or another --budget ({', '.join(b for b in method.budgets if b != 'threshold')})"
         )
     wanted = grid.removed or (() if grid.thresholds else [share for share in DEFAULT_REMOVED if share in card])
-    if not wanted and not grid.thresholds:
-        yield from (("threshold", tau, float(share)) for share, tau in card.items())
+    if not wanted and not grid.thresholds:  # published thresholds that no fraction is known for
+        yield from (("threshold", tau, None) for tau in known.values())
     for share in wanted:
         if share == 0:
             yield "threshold", float("-inf"), 0.0
         elif share in card:
             yield "threshold", card[share], float(share)
         else:
-            known = ", ".join(str(s) for s in sorted(card)) or "none"
+            listed = ", ".join(str(s) for s in sorted(card)) or "none"
             raise MethodError(
-                f"{method.name} has no threshold for {share} removed; its card has {known}. Or give --threshold=TAU"
+                f"{method.name} has no threshold for {share} removed; its card has {listed}. Or give --threshold=TAU"
             )
 
 

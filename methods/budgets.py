@@ -64,6 +64,15 @@ class Ranking:
         """For each layer, flat indices (t, h) -> t' * H + h over reversed positions, best first, ``[L, T * H]``."""
         return _by_time(self._first).argsort(dim=-1, descending=True, stable=True)
 
+    @cached_property
+    def _anywhere(self) -> Tensor:
+        """Rank of each pair among all of all layers, ``[L, H, T]``."""
+        layers, heads, cached = self.scores.shape
+        flat = self._first.flip(-1).permute(2, 0, 1).reshape(-1)
+        places = torch.arange(flat.numel(), device=flat.device)
+        ranks = torch.empty_like(places).scatter(0, flat.argsort(descending=True, stable=True), places)
+        return ranks.view(cached, layers, heads).permute(1, 2, 0).flip(-1)
+
     def head(self, kept: int) -> Tensor:
         """The best ``kept`` pairs of each head; bool ``[L, H, T]``."""
         return self._or_protected(kept, self._in_head < kept)
@@ -84,12 +93,8 @@ class Ranking:
 
     def global_(self, kept: int) -> Tensor:
         """KVzip's non-uniform budget: the best ``L * H * kept`` pairs over all layers and heads; ``[L, H, T]``."""
-        layers, heads, cached = self.scores.shape
-        ranks = torch.empty(layers * heads * cached, dtype=torch.long, device=self.scores.device)
-        flat = self._first.flip(-1).permute(2, 0, 1).reshape(-1)
-        ranks[flat.argsort(descending=True, stable=True)] = torch.arange(flat.numel(), device=flat.device)
-        keep = (ranks < layers * heads * kept).view(cached, layers, heads).permute(1, 2, 0).flip(-1)
-        return self._or_protected(kept, keep)
+        layers, heads, _ = self.scores.shape
+        return self._or_protected(kept, self._anywhere < layers * heads * kept)
 
     def threshold(self, tau: float) -> Tensor:
         """Protected pairs and those with a score of at least ``tau``; bool ``[L, H, T]``.

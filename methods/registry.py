@@ -24,7 +24,7 @@ BUILT_IN = (
     "methods.streaming_llm",
     "methods.kvzip",
     "methods.kvzip_plus",
-    # "methods.kvzap.method",
+    "methods.kvzap.method",
 )
 
 MethodClass = TypeVar("MethodClass", bound=type[Method])
@@ -90,9 +90,11 @@ def load_plugin(path: Path) -> None:
     before = set(_methods)
     try:
         spec.loader.exec_module(module)
-    except MethodError:
-        raise
     except Exception as error:
+        for name in set(_methods) - before:  # none of a file that failed
+            del _methods[name]
+        if isinstance(error, MethodError):
+            raise
         raise MethodError(f"plugin {path} failed to load: {type(error).__name__}: {error}") from error
     if set(_methods) == before:
         raise MethodError(f"plugin {path} registered no method; put @register above its Method class")

@@ -125,7 +125,9 @@ def hook_count(model: nn.Module) -> int:
 
 
 @torch.inference_mode()
-def engine_logprobs(lm: LanguageModel, prefix: Prefix, keep: Tensor, fed: Sequence[Sequence[int]], **more: Any) -> Tensor:
+def engine_logprobs(
+    lm: LanguageModel, prefix: Prefix, keep: Tensor, fed: Sequence[Sequence[int]], **more: Any
+) -> Tensor:
     """Log-probabilities ``[V, n, vocabulary]`` after each token fed to the masked engine, by chunks of tokens."""
     count = sum(map(len, fed))
     run = MaskedRun(lm, prefix, keep, count, **more)
@@ -179,7 +181,9 @@ def _own_masks(model: Any, mask_of: Any) -> Iterator[None]:
 
         def swap(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
             config = module.config
-            window = getattr(module, "sliding_window", config.sliding_window if hasattr(config, "sliding_window") else None)
+            window = getattr(
+                module, "sliding_window", config.sliding_window if hasattr(config, "sliding_window") else None
+            )
             return args, {**kwargs, "attention_mask": mask_of(module.layer_idx, window)}
 
         handles.append(module.register_forward_pre_hook(swap, with_kwargs=True))
@@ -235,7 +239,9 @@ class Plain:
             stream = stream + mixed @ module.o_proj.weight.T
             inner = self._norm(stream, layer.post_attention_layernorm.weight)
             gate = inner @ layer.mlp.gate_proj.weight.T
-            stream = stream + (gate * gate.sigmoid() * (inner @ layer.mlp.up_proj.weight.T)) @ layer.mlp.down_proj.weight.T
+            stream = (
+                stream + (gate * gate.sigmoid() * (inner @ layer.mlp.up_proj.weight.T)) @ layer.mlp.down_proj.weight.T
+            )
             seen.append(Seen(hidden, queries, all_keys, all_values, weights))
         return self._norm(stream, self.model.model.norm.weight), seen
 

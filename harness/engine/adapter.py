@@ -79,6 +79,8 @@ class LanguageModel:
             )
         if getattr(self.config, "attn_logit_softcapping", None):
             raise EngineError(f"model {name!r} soft-caps its attention, which the engines do not support")
+        if getattr(self.config, "use_bidirectional_attention", None):
+            raise EngineError(f"model {name!r} attends in both directions, which the engines do not support")
         self.attention: list[nn.Module] = [layer.self_attn for layer in self.decoder.layers]
         self.windows = [_window(self.config, index) for index in range(len(self.attention))]
         self.prunable = [index for index, window in enumerate(self.windows) if window is None]
@@ -150,8 +152,8 @@ def describe(config: Any, name: str) -> ModelInfo:
 
 def _window(config: Any, layer: int) -> int | None:
     """The sliding window of a layer in tokens, itself included; None where the layer sees the whole past."""
-    window = getattr(config, "sliding_window", None)
+    window: int | None = getattr(config, "sliding_window", None)
+    if config.model_type in ("mistral", "phi3"):  # all layers or none, whatever else the configuration says
+        return window
     kinds = getattr(config, "layer_types", None)
-    if kinds is not None:
-        return window if kinds[layer] == "sliding_attention" else None
-    return window
+    return window if kinds and kinds[layer] == "sliding_attention" else None

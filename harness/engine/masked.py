@@ -6,6 +6,7 @@ variant then hides its own pairs with minus infinity and joins its own suffix (q
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -14,6 +15,10 @@ from torch import Tensor
 from harness.engine.adapter import LanguageModel
 from harness.engine.attention import causal_mask
 from harness.engine.prefill import BLOCK_BYTES, Prefix
+from methods.attention import BLOCK
+
+#: Softmax weights are powers of two here: torch's ``exp`` takes a slow path for minus infinity on CPUs, ``exp2`` none
+LOG2_E = math.log2(math.e)
 
 
 class MaskedRun:
@@ -76,7 +81,7 @@ class MaskedRun:
         out = torch.empty_like(queries)
         for chosen, rows in self._blocks(variants, new, queries.shape[1], queries.element_size()):
             out[chosen, :, rows] = self._block(
-                queries[chosen, :, rows] * scaling,
+                queries[chosen, :, rows] * (scaling * LOG2_E),
                 self.prefix.keys[layer],
                 self.prefix.values[layer],
                 None if bias is None else bias[:, chosen],
@@ -88,9 +93,13 @@ class MaskedRun:
         return out
 
     def _blocks(self, variants: int, new: int, query_heads: int, size: int) -> list[tuple[slice, slice]]:
-        """Split variants x query rows so that the logits of a block stay within half the byte budget."""
+        """Split variants x query rows so that the logits of a block stay within half the byte budget, on a CPU within
+        its cache."""
         row = query_heads * (self.prefix.cached + self.capacity) * size
-        most = max(1, self.block_bytes // 2 // row)
+        budget = self.block_bytes // 2
+        if self.lm.device.type == "cpu":
+            budget = min(budget, BLOCK)
+        most = max(1, budget // row)
         rows, some = min(new, most), max(1, most // new)
         return [
             (slice(v, min(variants, v + some)), slice(r, min(new, r + rows)))
@@ -111,8 +120,8 @@ class MaskedRun:
     ) -> Tensor:
         """Exact softmax attention over prefix and suffix together.
 
-        queries ``[v, Hq, n, d]``, already scaled; prefix ``[H, T, d]``; bias ``[H, v, T]`` or None; suffix
-        ``[v, H, S, d]`` up to the last query row; the first one stands at place ``start`` of it. Returns
+        queries ``[v, Hq, n, d]``, scaled for a softmax of base 2; prefix ``[H, T, d]``; bias ``[H, v, T]`` or None;
+        suffix ``[v, H, S, d]`` up to the last query row; the first one stands at place ``start`` of it. Returns
         ``[v, Hq, n, d]``.
         """
         variants, query_heads, new, size = queries.shape
@@ -135,8 +144,8 @@ class MaskedRun:
         peak = on_suffix.amax(dim=-1, keepdim=True)
         if cached:
             peak = torch.maximum(peak, on_prefix.amax(dim=-1, keepdim=True).transpose(0, 1))
-        on_suffix.sub_(peak).exp_()
-        on_prefix.sub_(peak.transpose(0, 1)).exp_()
+        on_suffix.sub_(peak).exp2_()
+        on_prefix.sub_(peak.transpose(0, 1)).exp2_()
         mass = on_suffix.sum(dim=-1, keepdim=True) + on_prefix.sum(dim=-1, keepdim=True).transpose(0, 1)
         mixed = torch.matmul(on_suffix, suffix_values)
         mixed += (

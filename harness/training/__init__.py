@@ -1,0 +1,116 @@
+"""Training of a KVzap surrogate: ``python -m harness train-kvzap``.
+
+KVzap, arXiv 2601.07891, section 4: one forward over a text and its repetition gives the targets, ln KVzip+ of every
+pair of the text, and with them the hidden states that the surrogate is to predict them from. Everything is collected
+once, streamed to disk or into running sums, and goes on where it stopped after a kill.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness import models
+from harness.engine.adapter import describe
+from harness.errors import HarnessError
+from harness.prompts import Prompts
+from harness.training.data import open_corpus
+from harness.training.fit import NUMBERS, evaluate, fit_linear, fit_mlp, moments_of, rounded
+from harness.training.gather import Gatherer
+from harness.training.plan import Excerpts, Plan, Sizes, make_plan
+from harness.training.progress import Progress
+from harness.training.report import announce, card, show
+from harness.training.store import Store
+from methods.kvzap import files
+from methods.kvzap.method import KVzap
+from methods.kvzap.surrogate import Surrogate, needed_shape
+
+
+def train(
+    model: str,
+    kind: str,
+    out: Path,
+    data: str,
+    features: str = "hidden",
+    documents: int | None = None,
+    tokens_per_doc: int = 500,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    sizes: Sizes | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Train a surrogate and write ``model.safetensors``, ``config.json`` and ``card.json`` into ``out``.
+
+    kind             linear (ridge regression, no store of features) or mlp
+    data             a folder of .jsonl files with a ``text`` on each line, or a data set of the hub
+    features         what the surrogate reads, see :data:`methods.kvzap.targets.FEATURES`
+    documents        at most this many, a balanced sample of the subsets; None: all
+    tokens_per_doc   tokens learned of each document
+    sizes            other lengths of text than the paper's
+
+    A user's mistake is a :class:`HarnessError` or :class:`methods.base.MethodError` before the model loads.
+    """
+    sizes = sizes or Sizes(tokens_per_doc=tokens_per_doc)
+    progress = progress or Progress()
+    _check(model, kind, out, features, documents, sizes)
+    tokenizer = models.load_tokenizer(model)
+    prompts = Prompts(tokenizer)
+    excerpts = Excerpts(open_corpus(data), tokenizer, seed, sizes)
+    plan = make_plan(excerpts, documents)
+    _check_plan(plan, sizes)
+    gatherer = Gatherer(models.load_model(model, device, dtype), prompts, excerpts, features, progress)
+    held_out = gatherer.held_out(plan.held_out)
+    training = _training_store(gatherer, plan, kind)
+    announce(gatherer, plan, held_out, training, progress)
+    gatherer.fill(held_out, plan.held_out, whole=True)
+    surrogate = rounded(_fit(gatherer, plan, training, kind))
+    window = KVzap.protection.window
+    figures = evaluate(surrogate, held_out, plan.held_out, window, progress)
+    show(figures, window, progress)
+    files.save(surrogate, card(surrogate, gatherer, plan, figures, window, training is not None), out, NUMBERS[kind])
+    progress.say(f"Written to {out}")
+
+
+def _check(model: str, kind: str, out: Path, features: str, documents: int | None, sizes: Sizes) -> None:
+    if documents is not None and documents < 1:
+        raise HarnessError(f"--documents must be 1 or more, got {documents}")
+    if sizes.tokens_per_doc < 1:
+        raise HarnessError(f"--tokens-per-doc must be 1 or more, got {sizes.tokens_per_doc}")
+    if out.exists() and not out.is_dir():
+        raise HarnessError(f"--out {out} is a file; give a folder")
+    config = models.config_of(model)
+    needed_shape(describe(config, model), kind, features)
+    positions, longest = int(config.get_text_config().max_position_embeddings), 2 * sizes.window[1]
+    if positions <= longest:
+        raise HarnessError(
+            f"model {model!r} has {positions} positions; training needs more than {longest}, "
+            f"for texts of up to {sizes.window[1]} tokens and their repetition"
+        )
+
+
+def _check_plan(plan: Plan, sizes: Sizes) -> None:
+    if not plan.train or not plan.held_out:
+        raise HarnessError(
+            f"the training text has {len(plan.held_out)} documents to hold out (the first {sizes.held_out} of each "
+            f"subset) and {len(plan.train)} more to learn; both need at least one. {plan.short} were passed over "
+            f"with fewer than {sizes.window[0]} tokens: give longer texts, or more of them"
+        )
+
+
+def _training_store(gatherer: Gatherer, plan: Plan, kind: str) -> Store | None:
+    """The store of an MLP's training rows; a linear surrogate makes none, but reads one that is complete."""
+    store = gatherer.training(plan.train)
+    return store if kind == "mlp" or store.done == len(plan.train) else None
+
+
+def _fit(gatherer: Gatherer, plan: Plan, store: Store | None, kind: str) -> Surrogate:
+    shape = needed_shape(gatherer.lm.info, kind, gatherer.features)
+    progress, features = gatherer.progress, gatherer.features
+    if store is not None:
+        gatherer.fill(store, plan.train, whole=False)
+    if kind == "mlp":
+        assert store is not None
+        device = str(gatherer.lm.device)
+        return fit_mlp(store, shape, features, gatherer.excerpts.seed, device, progress)
+    moments = gatherer.moments(plan.train) if store is None else moments_of(store, progress)
+    return fit_linear(moments, shape, features, progress)

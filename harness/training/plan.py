@@ -80,7 +80,7 @@ class Excerpts:
 
     def document(self, subset: str, row: int) -> Document | None:
         found = self.cut(subset, row)
-        return found and Document(subset, row, len(found.ids), len(found.places))
+        return None if found is None else Document(subset, row, len(found.ids), len(found.places))
 
 
 def make_plan(excerpts: Excerpts, documents: int | None) -> Plan:

@@ -1,19 +1,37 @@
-"""Training a KVzap surrogate, on tiny random models with a tokenizer of their own."""
+"""Training a KVzap surrogate, on a tiny random model with a tokenizer of its own."""
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from harness.engine.adapter import LanguageModel
+from harness.errors import HarnessError
 from harness.prompts import Prompts
+from harness.training import gather, train
 from harness.training.collect import Repetition, collect, repetition
+from harness.training.data import open_corpus
+from harness.training.plan import Excerpts, Sizes, make_plan
+from harness.training.progress import Progress
+from harness.training.store import Shape, Store
+from methods.base import MethodError, ModelInfo
+from methods.kvzap import files
+from methods.kvzap.method import KVzapLinear, KVzapMLP
+from methods.kvzip import REPEAT_ALL
 
+INFO = ModelInfo("tiny", layers=2, query_heads=9, kv_heads=3, head_size=8, hidden_size=36)
+#: short texts, for speed; longer than the window of 128 that thresholds count
+SIZES = Sizes(window=(140, 170), held_out=2, tokens_per_doc=60)
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -79,7 +97,7 @@ def brute_force(model: LlamaForCausalLM, chat: Repetition, layer: int) -> torch.
 
 
 def test_targets_equal_the_formula_over_the_dense_attention_matrix(lm: LanguageModel) -> None:
-    chat = repetition(Prompts(tiny_tokenizer()), tuple(torch.randint(0, 256, (40,)).tolist()))
+    chat = repetition(Prompts(tiny_tokenizer()), tuple(torch.randint(0, 256, (25,)).tolist()))
     got = {}
     collect(lm, chat, "hidden", lambda layer, x, y: got.update({layer: (x, y)}))
     assert sorted(got) == [0, 1]
@@ -87,3 +105,310 @@ def test_targets_equal_the_formula_over_the_dense_attention_matrix(lm: LanguageM
         target, hidden = brute_force(lm.model, chat, layer)
         torch.testing.assert_close(y, target, atol=1e-5, rtol=0)
         torch.testing.assert_close(x, hidden, atol=1e-5, rtol=0)
+
+
+def test_both_copies_are_the_same_tokens_in_one_chat() -> None:
+    tokenizer = tiny_tokenizer()
+    text = "Ein Text, zweimal."
+    chat = repetition(Prompts(tokenizer), tuple(tokenizer.encode(text)))
+    turns = [{"role": "user", "content": text + REPEAT_ALL}]
+    asked = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    assert tokenizer.decode(chat.ids) == asked + text
+    assert chat.ids[chat.copy] == chat.ids[chat.prefix : chat.context]
+    assert tokenizer.decode(chat.ids[: chat.prefix]) == "<|im_start|>user\n"
+
+
+def test_keys_and_values_are_those_of_the_cache(lm: LanguageModel) -> None:
+    chat = repetition(Prompts(tiny_tokenizer()), tuple(range(30)))
+    got: dict[int, Tensor] = {}
+    collect(lm, chat, "keys-values", lambda layer, x, _: got.update({layer: x}))
+    with torch.no_grad():
+        cache = lm.model(torch.tensor([chat.ids])).past_key_values
+    for layer, read in got.items():
+        kept = cache.layers[layer]
+        wanted = torch.cat([part[0, head] for part in (kept.keys, kept.values) for head in range(3)], dim=1)
+        torch.testing.assert_close(read, wanted[: chat.context], atol=1e-5, rtol=0)
+
+
+def write_texts(folder: Path, counts: Sequence[int] = (6, 9, 4), length: int = 200) -> Path:
+    """A subset of each count; row 1 of each is too short."""
+    folder.mkdir(exist_ok=True)
+    draw = torch.Generator().manual_seed(0)
+    for number, count in enumerate(counts):
+        with (folder / f"subset{number}.jsonl").open("w") as lines:
+            for row in range(count):
+                letters = torch.randint(97, 123, (50 if row == 1 else length,), generator=draw)
+                lines.write(json.dumps({"text": bytes(letters.tolist()).decode(), "lang": "none"}) + "\n")
+    return folder
+
+
+def excerpts_of(folder: Path, seed: int = 0, sizes: Sizes = SIZES) -> Excerpts:
+    return Excerpts(open_corpus(str(folder)), tiny_tokenizer(), seed, sizes)
+
+
+def places(documents: Sequence[Any]) -> list[tuple[str, int]]:
+    return [(document.subset, document.row) for document in documents]
+
+
+def test_the_first_long_enough_documents_are_held_out_and_the_rest_take_turns(tmp_path: Path) -> None:
+    excerpts = excerpts_of(write_texts(tmp_path))
+    plan = make_plan(excerpts, None)
+    assert places(plan.held_out) == [(f"subset{n}", row) for n in range(3) for row in (0, 2)]
+    assert plan.short == 3 and len(plan.train) == 3 + 6 + 1
+    subsets = [document.subset[-1] for document in plan.train]
+    assert "".join(subsets) == "012" + "01" * 2 + "1" * 3
+    assert not set(places(plan.train)) & set(places(plan.held_out))
+    assert sorted(places(plan.train))[:3] == [("subset0", row) for row in (3, 4, 5)]
+
+
+def test_a_plan_is_the_start_of_a_longer_one_and_changes_with_the_seed(tmp_path: Path) -> None:
+    excerpts = excerpts_of(write_texts(tmp_path))
+    whole = make_plan(excerpts, None)
+    assert make_plan(excerpts, 4).train == whole.train[:4]
+    other = make_plan(excerpts_of(tmp_path, seed=1), None)
+    assert other.train != whole.train and sorted(places(other.train)) == sorted(places(whole.train))
+
+
+def test_an_excerpt_is_a_window_of_the_document_with_places_drawn_in_it(tmp_path: Path) -> None:
+    excerpts = excerpts_of(write_texts(tmp_path))
+    starts, lengths = set(), set()
+    for document in make_plan(excerpts, None).train:
+        cut = excerpts.cut(document.subset, document.row)
+        assert cut is not None and cut == excerpts.cut(document.subset, document.row)
+        assert 140 <= len(cut.ids) == document.tokens <= 170
+        assert len(set(cut.places)) == len(cut.places) == document.rows == 60
+        assert list(cut.places) == sorted(cut.places) and cut.places[0] >= 0 and cut.places[-1] < len(cut.ids)
+        text = excerpts.corpus.text(document.subset, document.row)
+        window = excerpts.tokenizer.decode(cut.ids)
+        assert window in text
+        starts.add(text.index(window))
+        lengths.add(len(window))
+    assert len(starts) > 3 and len(lengths) > 3
+
+
+@pytest.mark.parametrize("line", ["{", '{"words": "x"}', "[1]", '{"text": 5}'])
+def test_a_broken_line_is_named_with_its_file_and_number(tmp_path: Path, line: str) -> None:
+    write_texts(tmp_path)
+    path = tmp_path / "subset1.jsonl"
+    rows = path.read_text().splitlines()
+    path.write_text("\n".join([*rows[:2], "", line, *rows[2:]]))
+    with pytest.raises(HarnessError, match=r"subset1\.jsonl, line 4: "):
+        open_corpus(str(tmp_path))
+
+
+def test_data_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match=r"holds no \.jsonl file"):
+        open_corpus(str(tmp_path))
+    with pytest.raises(HarnessError, match="is no folder"):
+        open_corpus(str(tmp_path / "one.jsonl"))
+    with pytest.raises(HarnessError, match=r"nobody/nothing: not a local folder, and the hub gave no data set"):
+        open_corpus("nobody/nothing")
+
+
+def test_a_digest_follows_the_texts(tmp_path: Path) -> None:
+    first = open_corpus(str(write_texts(tmp_path / "a"))).digest
+    assert open_corpus(str(write_texts(tmp_path / "b"))).digest == first
+    assert open_corpus(str(write_texts(tmp_path / "b", length=201))).digest != first
+
+
+def test_a_data_set_of_the_hub_is_read_by_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    def rows(name: str) -> datasets.DatasetDict:
+        return datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": [name + "0", name + "1"]})})
+
+    monkeypatch.setattr(datasets, "get_dataset_config_names", lambda _: ["code", "math"])
+    monkeypatch.setattr(datasets, "load_dataset", lambda _, config: rows(config))
+    corpus = open_corpus("some/texts")
+    assert corpus.subsets == {"code": 2, "math": 2} and corpus.text("math", 1) == "math1"
+    bad = datasets.DatasetDict({"train": datasets.Dataset.from_dict({"words": ["x"]})})
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_: bad)
+    with pytest.raises(HarnessError, match="subset 'code' has the columns words"):
+        open_corpus("some/texts")
+
+
+def test_a_store_gives_back_what_was_put_and_its_size_is_stated_before(tmp_path: Path) -> None:
+    store = Store(tmp_path, Shape(2, 5, 3), [4, 2])
+    assert store.missing_bytes() == sum(2 * rows * (5 + 3) * 2 for rows in (4, 2))
+    x, y = torch.randn(6, 5), torch.randn(6, 3) * 1e6
+    for number, rows in enumerate((slice(0, 4), slice(4, 6))):
+        for layer in range(2):
+            store.put(number, layer, x[rows] + layer, y[rows])
+        store.finish(number)
+    assert store.done == 2 and store.missing_bytes() == 0
+    assert torch.equal(torch.from_numpy(store.features(1, slice(0, 6)).copy()), (x + 1).half())
+    assert torch.equal(torch.from_numpy(store.targets(0, slice(4, 6)).copy()), y[4:].clamp(-65504, 65504).half())
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.f16")) == Shape(2, 5, 3).size(6)
+    with pytest.raises(HarnessError, match="too short"):
+        Store(tmp_path, Shape(2, 5, 3), [4, 2, 9]).features(0, slice(6, 15))
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A model's folder; the cache is a folder of the test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    tiny_llama().save_pretrained(tmp_path / "model")
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    write_texts(tmp_path / "texts")
+    return str(tmp_path / "model")
+
+
+def run(model: str, kind: str, out: str, **settings: Any) -> str:
+    """Train; returns what it printed."""
+    folder, printed = Path(model).parent, io.StringIO()
+    progress = Progress(Console(file=printed, width=200))
+    train(model, kind, folder / out, str(folder / "texts"), sizes=SIZES, progress=progress, **settings)
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize(("kind", "cls"), [("linear", KVzapLinear), ("mlp", KVzapMLP)])
+def test_a_trained_surrogate_loads_and_its_card_says_what_it_is(model: str, kind: str, cls: type[KVzapLinear]) -> None:
+    printed = run(model, kind, "out", documents=7)
+    out = Path(model).parent / "out"
+    method = cls(str(out)).bind(INFO)
+    assert method._surrogate is not None
+    card = json.loads((out / files.CARD).read_text())
+    assert method.thresholds(INFO) == card["thresholds"]
+    assert list(card["thresholds"]) == ["0.25", "0.5", "0.75", "0.875"]
+    said = {
+        key: card[key] for key in ("model", "kind", "features", "documents", "tokens", "held_out_documents", "seed")
+    }
+    assert said == {
+        "model": model,
+        "kind": kind,
+        "features": "hidden",
+        "documents": 7,
+        "tokens": 420,
+        "held_out_documents": 6,
+        "seed": 0,
+    }
+    # a context of about 160 tokens, of which 128 stay, cannot lose half
+    assert "0.5 is unreachable" in card["thresholds_note"] and "0.5 is unreachable" in printed
+    assert card["r2"] == pytest.approx(sum(card["r2_by_layer"]) / 2, abs=1e-4) and 0 < card["r2"] < 1
+    assert f"Mean R2: {card['r2']:.4f}" in printed
+    shapes = [(2, sum(d.tokens + 16 for d in make_plan(excerpts_of(out.parent / "texts"), 7).held_out), 39)]
+    assert f"Held-out features and targets: {2 * torch.tensor(shapes).prod().item() / 1e6:,.0f} MB" in printed
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, forwards: int) -> None:
+    """Let a training be killed after so many forwards."""
+    left = [forwards]
+
+    def counted(*given: Any) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        collect(*given)
+
+    monkeypatch.setattr(gather, "collect", counted)
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+@pytest.mark.parametrize("forwards", [3, 9])
+def test_a_killed_training_goes_on_and_ends_as_if_it_had_not_been(
+    model: str, monkeypatch: pytest.MonkeyPatch, kind: str, forwards: int
+) -> None:
+    monkeypatch.setattr(gather, "SAVE_EVERY", 2)
+    stop_after(monkeypatch, forwards)
+    with pytest.raises(KeyboardInterrupt):
+        run(model, kind, "resumed", documents=6)
+    # 6 held-out documents and 6 to learn; moments are saved after every second one
+    lost = 1 if kind == "linear" and forwards == 9 else 0
+    stop_after(monkeypatch, 12 - forwards + lost)
+    run(model, kind, "resumed", documents=6)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path(model).parent / "other cache"))
+    stop_after(monkeypatch, 12)
+    run(model, kind, "whole", documents=6)
+    for name in (files.WEIGHTS, files.CARD):
+        resumed, whole = ((Path(model).parent / out / name).read_bytes() for out in ("resumed", "whole"))
+        assert resumed == whole
+
+
+def test_one_collection_serves_both_kinds_and_more_documents(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(model, "mlp", "mlp", documents=4)
+    stop_after(monkeypatch, 0)
+    run(model, "linear", "linear", documents=4)  # from the stored rows
+    run(model, "mlp", "fewer", documents=3)
+    stop_after(monkeypatch, 2)
+    run(model, "mlp", "more", documents=6)
+    stop_after(monkeypatch, 7)
+    run(model, "linear", "live", documents=7)  # the store has 6, so this one runs without it
+    cards = [json.loads((Path(model).parent / out / files.CARD).read_text()) for out in ("linear", "live")]
+    assert [card["feature_store"] for card in cards] == ["float16", "none"]
+
+
+def test_stored_rows_and_running_moments_give_the_same_surrogate(model: str) -> None:
+    run(model, "linear", "live", documents=6)
+    run(model, "mlp", "mlp", documents=6)
+    run(model, "linear", "stored", documents=6)
+    live, stored = (files.load(Path(model).parent / out).surrogate for out in ("live", "stored"))
+    for name, value in live.state_dict().items():
+        torch.testing.assert_close(stored.state_dict()[name], value, atol=5e-3, rtol=0)
+
+
+def test_a_shorter_plan_does_not_use_the_moments_of_a_longer_one(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(model, "linear", "long", documents=7)
+    run(model, "linear", "short", documents=3)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path(model).parent / "other cache"))
+    run(model, "linear", "fresh", documents=3)
+    short, fresh = ((Path(model).parent / out / files.WEIGHTS).read_bytes() for out in ("short", "fresh"))
+    assert short == fresh
+
+
+def test_another_model_under_the_same_name_is_collected_anew(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(model, "mlp", "first", documents=2)
+    changed = tiny_llama()
+    with torch.no_grad():
+        changed.model.layers[1].self_attn.o_proj.weight.mul_(2)
+    changed.save_pretrained(model)
+    stop_after(monkeypatch, 8)
+    run(model, "mlp", "second", documents=2)
+    first, second = ((Path(model).parent / out / files.WEIGHTS).read_bytes() for out in ("first", "second"))
+    assert first != second
+
+
+def test_keys_and_values_train_too(model: str) -> None:
+    run(model, "linear", "out", documents=4, features="keys-values")
+    surrogate = files.load(Path(model).parent / "out").surrogate
+    assert (surrogate.features, surrogate.shape.input_dim) == ("keys-values", 48)
+    KVzapLinear(str(Path(model).parent / "out")).bind(INFO)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"kind": "cubic"}, "kind must be linear or mlp, got 'cubic'"),
+        ({"features": "values"}, "features must be hidden or keys-values, got 'values'"),
+        ({"documents": 0}, "--documents must be 1 or more, got 0"),
+        ({"tokens_per_doc": 0}, "--tokens-per-doc must be 1 or more, got 0"),
+        ({"data": "missing.jsonl"}, "is no folder"),
+        ({"model": "no/model"}, "model 'no/model'"),
+        ({"out": "file"}, "is a file; give a folder"),
+        ({}, "fewer than 750 tokens"),
+    ],
+)
+def test_mistakes_are_named_before_the_model_loads(
+    model: str, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], said: str
+) -> None:
+    folder = Path(model).parent
+    monkeypatch.chdir(folder)
+    (folder / "file").write_text("")
+    monkeypatch.setattr("harness.models.load_model", lambda *_: pytest.fail("loaded the model"))
+    given = {"model": model, "kind": "linear", "out": "out", "data": "texts", **settings}
+    with pytest.raises((HarnessError, MethodError), match=said):
+        train(**{**given, "out": Path(given["out"])}, progress=Progress(Console(file=io.StringIO())))
+    assert not (folder / "out").exists()
+
+
+def test_a_model_with_too_few_positions(model: str) -> None:
+    config = json.loads((Path(model) / "config.json").read_text())
+    (Path(model) / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 300}))
+    with pytest.raises(HarnessError, match="has 300 positions; training needs more than 340"):
+        run(model, "linear", "out")
+
+
+def test_a_full_disk_is_noticed_before_the_first_forward(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_after(monkeypatch, 0)
+    monkeypatch.setattr(gather.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000}))
+    with pytest.raises(HarnessError, match=r"need 0\.0 GB more .* XDG_CACHE_HOME"):
+        run(model, "mlp", "out")

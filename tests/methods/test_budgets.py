@@ -6,6 +6,7 @@ import math
 import random
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 import torch
@@ -237,7 +238,7 @@ def test_kept_sets_grow_with_the_number_kept(budget: str) -> None:
     scores = torch.randint(0, 5, (2, 3, 14), generator=torch.Generator().manual_seed(6)).float()
     ranked = Ranking(scores, torch.arange(14) < 2)
     masks = [apply(budget, ranked, kept) for kept in range(1, 15)]
-    for small, large in zip(masks, masks[1:], strict=False):
+    for small, large in pairwise(masks):
         assert not (small & ~large).any()
 
 

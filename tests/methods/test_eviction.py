@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor
@@ -61,7 +63,7 @@ def test_a_verdict_is_final_and_a_mask_once_returned_does_not_change() -> None:
     policy.append(torch.full((HEADS, 10), 99.0))
     for mask, copy in zip(masks, copies, strict=True):
         assert torch.equal(mask, copy)
-    for earlier, later in zip(masks, masks[1:], strict=False):
+    for earlier, later in pairwise(masks):
         assert not (later[:, : earlier.shape[1]] & ~earlier).any()  # never taken back in
 
 

@@ -57,7 +57,10 @@ def reconstruction(
     _, cache = plain.forward(ids)
     past = plain.gathered(cache, torch.ones(lm.info.layers, lm.info.kv_heads, len(ids), dtype=torch.bool))
     found = [
-        {name: torch.full((lm.info.kv_heads, len(ids)), math.nan, dtype=torch.float64) for name in ("kvzip", "kvzip_plus")}
+        {
+            name: torch.full((lm.info.kv_heads, len(ids)), math.nan, dtype=torch.float64)
+            for name in ("kvzip", "kvzip_plus")
+        }
         for _ in range(lm.info.layers)
     ]
     for start in range(prefix, len(ids), chunk):
@@ -165,7 +168,9 @@ def test_reconstruction_scores_equal_brute_force(
 
 
 @pytest.mark.parametrize("kind", [KVzip, KVzipPlus])
-def test_without_a_template_the_whole_context_is_scored(lm64: LanguageModel, kind: type[KVzip] | type[KVzipPlus]) -> None:
+def test_without_a_template_the_whole_context_is_scored(
+    lm64: LanguageModel, kind: type[KVzip] | type[KVzipPlus]
+) -> None:
     expected = torch.stack([layer[kind.name] for layer in reconstruction(lm64, some_ids(20), 0, 16, 8)])
     scores = score(lm64, kind(chunk=16, lead_in=8), context(20, prefix=0)).double()
     found = scores.exp() if kind is KVzipPlus else scores

@@ -81,9 +81,7 @@ def test_two_questions_on_one_context_equal_two_single_runs(lm: LanguageModel) -
         assert found == decode(lm, prefill(lm, Context(CONTEXT)).prefix, keep, Question(asked, 12))
 
 
-def test_identical_masks_are_decoded_once(
-    lm: LanguageModel, prefix: Prefix, batches: list[tuple[int, int]]
-) -> None:
+def test_identical_masks_are_decoded_once(lm: LanguageModel, prefix: Prefix, batches: list[tuple[int, int]]) -> None:
     two = masks(2, seed=4)
     answers = decode(lm, prefix, two[[0, 1, 0, 1, 1, 0]], Question(ASKED, 4))
     assert batches == [(2, 6), (2, 1), (2, 1), (2, 1)]
@@ -156,7 +154,9 @@ def test_the_answer_limit_is_exact(
     lm: LanguageModel, prefix: Prefix, batches: list[tuple[int, int]], limit: int
 ) -> None:
     answers = decode(lm, prefix, masks(3), Question(ASKED, limit))
-    assert [(len(answer.ids), answer.finish_reason, answer.steps) for answer in answers] == [(limit, "length", limit)] * 3
+    assert [(len(answer.ids), answer.finish_reason, answer.steps) for answer in answers] == [
+        (limit, "length", limit)
+    ] * 3
     assert batches == [(3, 6)] + [(3, 1)] * (limit - 1)  # the last token is not fed
 
 
@@ -165,9 +165,7 @@ def test_a_stop_at_the_last_step_is_a_stop(lm: LanguageModel, prefix: Prefix) ->
     assert decode(lm, prefix, masks(), Question(ASKED, 5, frozenset({stop})))[0].finish_reason == "stop"
 
 
-def test_nan_logits_end_that_variant_alone(
-    lm: LanguageModel, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nan_logits_end_that_variant_alone(lm: LanguageModel, prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
     keep, question = masks(4, seed=1), Question(ASKED, 8)
     healthy = decode(lm, prefix, keep, question)
     logits, calls = lm.logits, []
@@ -203,9 +201,7 @@ def test_prompt_and_answer_beyond_the_models_positions_are_refused_before_the_ru
         decode(lm, prefix, masks(1), Question(ASKED, 10))
 
 
-def test_next_tokens_splits_the_lm_head_to_the_byte_budget(
-    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_next_tokens_splits_the_lm_head_to_the_byte_budget(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = torch.randn(7, lm.info.hidden_size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     rows: list[int] = []
     logits = lm.logits

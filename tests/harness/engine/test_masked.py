@@ -95,9 +95,7 @@ def test_splitting_variants_and_rows_to_the_byte_budget_changes_nothing(family: 
     close(engine_logprobs(lm, prefix, keep, FED, block_bytes=block_bytes), whole)
 
 
-def test_blocks_cover_every_variant_and_row_once_within_half_the_byte_budget(
-    lm: LanguageModel, prefix: Prefix
-) -> None:
+def test_blocks_cover_every_variant_and_row_once_within_half_the_byte_budget(lm: LanguageModel, prefix: Prefix) -> None:
     for block_bytes in (1, 10_000, 50_000, 200_000, 10**9):
         run = MaskedRun(lm, prefix, masks(), 11, block_bytes)
         seen = torch.zeros(5, 6, dtype=torch.long)

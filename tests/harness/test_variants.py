@@ -1,0 +1,307 @@
+"""Variants: what a grid resolves to."""
+
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.variants import Grid, Plan, Variant, parse_removed, parse_threshold, plan
+from methods import registry
+from methods.base import MethodError, ModelInfo
+from methods.budgets import BUDGETS
+from tests.harness.toys import Carded
+
+INFO = ModelInfo("no-surrogate", layers=3, query_heads=9, kv_heads=3, head_size=8, hidden_size=54)
+
+
+def planned(*methods: str, **more: Any) -> Plan:
+    return plan(Grid(methods, **more), INFO)
+
+
+def labels(*methods: str, **more: Any) -> list[str]:
+    """Labels of all variants but the control, which is always there, and first."""
+    found = [p.variant.label for p in planned(*methods, **more).planned]
+    assert found[0] == "full"
+    assert "full" not in found[1:]
+    return found[1:]
+
+
+def decimals(*texts: str) -> tuple[Decimal, ...]:
+    return tuple(map(Decimal, texts))
+
+
+def test_fractions_default_to_a_quarter_a_half_and_three_quarters() -> None:
+    assert labels("knorm") == ["knorm head 0.25", "knorm head 0.5", "knorm head 0.75"]
+
+
+def test_kvzip_defaults_to_the_global_budget() -> None:
+    assert labels("kvzip", removed=decimals("0.5")) == ["kvzip global 0.5"]
+
+
+def test_the_control_alone_is_one_variant() -> None:
+    assert labels("full") == []
+
+
+def test_the_control_asked_for_is_not_run_twice() -> None:
+    assert labels("full", "knorm", removed=decimals("0.5")) == ["knorm head 0.5"]
+
+
+def test_thresholds_default_to_the_cards(toys: None) -> None:
+    found = planned("carded").planned[1:]
+    assert [(p.variant.level_kind, p.variant.level, p.requested_removed) for p in found] == [
+        ("threshold", -3.0, 0.25),
+        ("threshold", -2.0, 0.5),
+        ("threshold", -1.0, 0.75),
+    ]
+
+
+def test_a_removed_fraction_under_threshold_runs_the_cards_tau(toys: None) -> None:
+    (one,) = planned("carded", removed=decimals("0.875")).planned[1:]
+    assert (one.variant.label, one.variant.level, one.requested_removed) == ("carded threshold tau=-0.5", -0.5, 0.875)
+
+
+def test_a_fraction_that_the_card_lacks_is_refused_with_those_it_has(toys: None) -> None:
+    with pytest.raises(MethodError, match=r"no threshold for 0\.3 removed; its card has 0\.25, 0\.5, 0\.75, 0\.875"):
+        planned("carded", removed=decimals("0.3"))
+
+
+def test_nothing_removed_under_threshold_is_minus_infinity(toys: None) -> None:
+    (one,) = planned("carded", removed=decimals("0")).planned[1:]
+    assert (one.variant.level, one.requested_removed) == (-math.inf, 0.0)
+
+
+def test_explicit_thresholds_ask_for_no_fraction(toys: None) -> None:
+    found = planned("carded", thresholds=(-6.0, -4.5)).planned[1:]
+    assert [(p.variant.level, p.requested_removed) for p in found] == [(-6.0, None), (-4.5, None)]
+
+
+def test_a_card_keyed_by_thresholds_asks_for_no_fraction(toys: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Carded, "card", {"-6": -6.0, "-5": -5.0})
+    found = planned("carded").planned[1:]
+    assert [(p.variant.level, p.requested_removed) for p in found] == [(-6.0, None), (-5.0, None)]
+
+
+def test_kept_tokens_never_apply_to_the_threshold_budget(toys: None) -> None:
+    found = labels("carded", "knorm", keep_tokens=(128,))
+    assert found == [*(f"carded threshold tau={tau}" for tau in (-3, -2, -1)), "knorm head keep=128"]
+
+
+def test_fractions_and_kept_tokens_together_are_both_run() -> None:
+    assert labels("knorm", removed=decimals("0.5"), keep_tokens=(7,)) == ["knorm head 0.5", "knorm head keep=7"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [({"thresholds": (-4.0,)}, "--budget threshold"), ({"keep_tokens": (8,), "budgets": ("threshold",)}, "--budget head")],
+)
+def test_a_level_flag_that_no_variant_takes_is_refused(toys: None, flags: dict[str, Any], message: str) -> None:
+    name = "knorm" if "thresholds" in flags else "carded"
+    with pytest.raises(HarnessError, match=message):
+        planned(name, **flags)
+
+
+def test_other_methods_take_thresholds_only_when_given() -> None:
+    with pytest.raises(HarnessError, match="knorm has no calibrated thresholds.*--threshold=TAU"):
+        planned("knorm", budgets=("threshold",))
+    assert labels("knorm", budgets=("threshold",), thresholds=(-7.0,)) == ["knorm threshold tau=-7"]
+
+
+def test_budget_head_works_for_every_method_that_has_a_budget(toys: None) -> None:
+    names = [name for name in registry.names() if not name.startswith("kvzap") and name != "full"]
+    assert {"knorm", "streaming_llm", "kvzip", "kvzip_plus", "random", "carded"} <= set(names)
+    found = labels(*names, budgets=("head",), removed=decimals("0.5"))
+    assert found == [f"{name} head 0.5" for name in names]
+
+
+def test_lists_make_products() -> None:
+    found = planned(
+        "knorm", "random", budgets=("head", "layer"), removed=decimals("0.1", "0.9"), windows=(0, 8), sinks=(0, 2)
+    )
+    fields = {(p.variant.method, p.variant.budget, p.variant.level, p.variant.window, p.variant.sinks) for p in found.planned}
+    assert len(found.planned) == len(fields) == 1 + 2 * 2 * 2 * 2 * 2
+
+
+def test_labels_are_unique_and_say_what_differs() -> None:
+    found = labels("knorm", "kvzip", removed=decimals("0.5"), windows=(0, 8), sinks=(0, 2))
+    assert len(set(found)) == len(found) == 8
+    assert "knorm head 0.5" in found  # its published protection is none
+    assert "knorm head 0.5 window=8 sinks=2" in found
+    assert "kvzip global 0.5 sinks=0" in found
+
+
+@pytest.mark.parametrize("close", [(-4.1234567, -4.1234568), (-1e-9, -2e-9), (1234567.0, 1234568.0)])
+def test_close_thresholds_have_labels_of_their_own(close: tuple[float, float]) -> None:
+    assert len(set(labels("knorm", budgets=("threshold",), thresholds=close))) == 2
+
+
+def test_large_numbers_of_kept_tokens_have_labels_of_their_own() -> None:
+    found = labels("knorm", keep_tokens=(1_000_000, 1_000_001, 1_048_576))
+    assert found == [f"knorm head keep={count}" for count in (1_000_000, 1_000_001, 1_048_576)]
+
+
+def test_a_card_with_the_same_threshold_twice_gives_one_variant(toys: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Carded, "card", {"0.25": -3.0, "0.5": -3.0, "0.75": -1.0})
+    assert labels("carded") == ["carded threshold tau=-3", "carded threshold tau=-1"]
+
+
+def test_a_method_named_twice_is_planned_once() -> None:
+    assert labels("knorm", "random", "knorm", removed=decimals("0.5", "0.50")) == ["knorm head 0.5", "random head 0.5"]
+
+
+def test_fractions_that_are_one_float_are_one_variant() -> None:
+    assert labels("knorm", removed=decimals("0.1", "0.10000000000000000001")) == ["knorm head 0.1"]
+
+
+def test_all_means_every_method_and_no_alias(toys: None) -> None:
+    found = planned("all", removed=decimals("0.5"))
+    ran = {p.variant.method for p in found.planned}
+    assert ran | set(found.skipped) == set(registry.names())
+    assert not (ran | set(found.skipped)) & set(registry.aliases())
+
+
+def test_flags_replace_the_published_protection() -> None:
+    (kvzip,) = planned("kvzip", removed=decimals("0.5")).planned[1:]
+    assert (kvzip.variant.sinks, kvzip.variant.protection().prefix) == ("prefix", True)
+    (other,) = planned("kvzip", removed=decimals("0.5"), sinks=(2,), windows=(5,)).planned[1:]
+    kept = other.variant.protection()
+    assert (kept.sinks, kept.window, kept.prefix) == (2, 5, False)
+
+
+def test_the_published_window_holds_under_every_budget(toys: None) -> None:
+    found = planned("carded", budgets=("head", "layer", "threshold"), removed=decimals("0.5")).planned[1:]
+    assert [p.variant.window for p in found] == [4, 4, 4]
+
+
+def test_flags_never_take_a_methods_own_mechanism() -> None:
+    (one,) = planned("streaming_llm", removed=decimals("0.5"), sinks=(0,), windows=(0,)).planned[1:]
+    assert one.variant.sinks == 0
+    assert one.variant.protection().sinks == 4
+
+
+def test_compat_gives_kvpress_sinks_and_shows_in_the_label() -> None:
+    (one,) = planned("kvzip", removed=decimals("0.5"), compat="kvpress").planned[1:]
+    assert one.variant.label == "kvzip global 0.5 compat=kvpress"
+    assert one.variant.sinks == 4
+    assert labels("knorm", removed=decimals("0.5"), compat="kvpress") == ["knorm head 0.5"]
+
+
+def test_an_option_with_two_values_is_two_variants() -> None:
+    found = planned("kvzip", removed=decimals("0.5"), options=("kvzip.chunk=64", "kvzip.chunk=128")).planned[1:]
+    assert [p.variant.label for p in found] == ["kvzip global 0.5 chunk=64", "kvzip global 0.5 chunk=128"]
+    assert [json.loads(p.variant.options)["chunk"] for p in found] == [64, 128]
+
+
+def test_an_option_at_its_default_leaves_no_trace_in_the_label() -> None:
+    assert labels("kvzip", removed=decimals("0.5"), options=("kvzip.chunk=2048",)) == ["kvzip global 0.5"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "METHOD.NAME=VALUE, got ''"),
+        ("chunk=3", "METHOD.NAME=VALUE"),
+        ("kvzip.=3", "METHOD.NAME=VALUE"),
+        ("kvzip.chunk", "METHOD.NAME=VALUE"),
+        ("kvzip.chunk=", "kvzip.chunk must be int, got ''"),
+        ("kvzip.chunk=two", "kvzip.chunk must be int, got 'two'"),
+        ("kvzip.chunk=0", "chunk >= 1"),
+        ("kvzip.chunks=3", "unknown option of kvzip 'chunks'; known, nearest first: chunk"),
+        ("kvzp.chunk=3", "unknown method 'kvzp'; known, nearest first: kvzip"),
+        ("knorm.chunk=3", "knorm takes no options"),
+    ],
+)
+def test_a_wrong_option_is_refused(text: str, message: str) -> None:
+    with pytest.raises((HarnessError, MethodError), match=message):
+        planned("kvzip", "knorm", options=(text,))
+
+
+def test_an_unsupported_budget_is_skipped_with_a_note_when_others_remain() -> None:
+    found = planned("streaming_llm", "knorm", budgets=("layer",), removed=decimals("0.5"))
+    assert [p.variant.label for p in found.planned] == ["full", "knorm layer 0.5"]
+    assert found.skipped == {"streaming_llm": "streaming_llm does not work with budget 'layer'; it takes head"}
+
+
+def test_only_the_budgets_that_a_method_cannot_take_are_skipped() -> None:
+    found = planned("streaming_llm", "knorm", budgets=("head", "layer"), removed=decimals("0.5"))
+    assert [p.variant.label for p in found.planned[1:]] == ["streaming_llm head 0.5", "knorm head 0.5", "knorm layer 0.5"]
+    assert list(found.skipped) == ["streaming_llm layer"]
+
+
+def test_an_unsupported_budget_alone_is_an_error() -> None:
+    with pytest.raises(HarnessError, match="streaming_llm does not work with budget 'global'"):
+        planned("streaming_llm", budgets=("global",))
+
+
+def test_a_missing_surrogate_is_an_error_where_named_and_a_note_under_all() -> None:
+    with pytest.raises(MethodError, match="train-kvzap"):
+        planned("kvzap")
+    found = planned("all")
+    assert {"kvzap_linear", "kvzap_mlp"} <= set(found.skipped)
+    assert "knorm head 0.5" in [p.variant.label for p in found.planned]
+
+
+@pytest.mark.parametrize("phase", ["decode", "both", "sideways"])
+def test_phases_that_are_not_there_are_refused(phase: str) -> None:
+    with pytest.raises(HarnessError, match=f"'{phase}' is not available; use prefill"):
+        planned("knorm", phase=phase)
+
+
+def test_unknown_names_are_refused_with_the_nearest_first() -> None:
+    with pytest.raises(MethodError, match="unknown method 'knrm'; known, nearest first: knorm"):
+        planned("knrm")
+    with pytest.raises(HarnessError, match="unknown budget 'heads'; known, nearest first: head"):
+        planned("knorm", budgets=("heads",))
+
+
+def test_a_model_with_sliding_windows_only_runs_the_control_alone() -> None:
+    bare = ModelInfo("slides", 0, 9, 3, 8, 54)
+    assert len(plan(Grid(("full",)), bare).planned) == 1
+    with pytest.raises(HarnessError, match="sliding window"):
+        plan(Grid(("knorm",)), bare)
+
+
+def test_query_aware_variants_say_so() -> None:
+    assert [p.variant.label for p in planned("knorm", removed=decimals("0.5"), query_aware=True).planned] == [
+        "full aware",
+        "knorm head 0.5 aware",
+    ]
+
+
+def test_every_field_of_a_variant_is_a_column() -> None:
+    columns = Variant("knorm", "head", "removed", 0.5).fields()
+    assert columns["variant"] == "knorm head 0.5"
+    assert set(columns) == {"variant", *Variant.__dataclass_fields__}
+
+
+def test_an_infinite_level_is_text_in_the_columns() -> None:
+    assert Variant("knorm", "threshold", "threshold", -math.inf).fields()["level"] == "-inf"
+
+
+@pytest.mark.parametrize("text", ["1", "1.0", "-0.1", "abc", "1e999", "nan", "inf", "", "0.999999999999999999999"])
+def test_a_removed_fraction_outside_its_range_is_refused(text: str) -> None:
+    with pytest.raises(HarnessError, match=r"--removed must be .*at least 0 and less than 1, got"):
+        parse_removed(text)
+
+
+@pytest.mark.parametrize(("text", "value"), [("0", "0"), ("-0", "0"), ("0.875", "0.875"), ("1e-3", "0.001")])
+def test_removed_fractions_are_exact(text: str, value: str) -> None:
+    assert str(parse_removed(text)) == value
+
+
+@pytest.mark.parametrize("text", ["nan", "-nan", "four", "", "--4"])
+def test_a_threshold_that_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(HarnessError, match="--threshold must be a number"):
+        parse_threshold(text)
+
+
+def test_infinite_thresholds_are_numbers() -> None:
+    assert (parse_threshold("-inf"), parse_threshold("inf")) == (-math.inf, math.inf)
+
+
+def test_there_are_four_budgets() -> None:
+    assert BUDGETS == ("head", "layer", "global", "threshold")

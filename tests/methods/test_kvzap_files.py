@@ -1,0 +1,139 @@
+"""Surrogates on disk: the layouts that load, and what is said of those that do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from methods.base import MethodError
+from methods.kvzap.files import CARD, CONFIG, WEIGHTS, load, save
+from methods.kvzap.surrogate import Shape, Surrogate
+
+SHAPES = {"linear": Shape(16, 3, None, 2), "mlp": Shape(16, 3, 5, 2)}
+
+
+def nvidia_folder(folder: Path, shape: Shape) -> dict[str, torch.Tensor]:
+    """A folder as NVIDIA publishes it: bfloat16 weights, the four sizes and other keys in config.json, no card."""
+    folder.mkdir(exist_ok=True)
+    draw = torch.Generator().manual_seed(0)
+    steps = [("", shape.input_dim, shape.output_dim)]
+    if shape.hidden_dim is not None:
+        steps = [("0.", shape.input_dim, shape.hidden_dim), ("2.", shape.hidden_dim, shape.output_dim)]
+    tensors = {}
+    for layer in range(shape.n_modules):
+        for name, size_in, size_out in steps:
+            tensors[f"layers.{layer}.{name}weight"] = torch.randn(size_out, size_in, generator=draw).bfloat16()
+            tensors[f"layers.{layer}.{name}bias"] = torch.randn(size_out, generator=draw).bfloat16()
+    save_file(tensors, folder / WEIGHTS)
+    config = {"architectures": ["KVzapModel"], "dtype": "bfloat16", **shape.__dict__}
+    (folder / CONFIG).write_text(json.dumps(config))
+    return tensors
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+def test_a_saved_surrogate_reads_back(tmp_path: Path, kind: str) -> None:
+    surrogate = Surrogate(SHAPES[kind], "keys-values")
+    save(surrogate, {"r2": 0.5}, tmp_path / "new" / "folder")
+    found = load(tmp_path / "new" / "folder")
+    assert found.card == {"r2": 0.5}
+    assert (found.surrogate.shape, found.surrogate.features) == (SHAPES[kind], "keys-values")
+    for name, value in surrogate.state_dict().items():
+        assert torch.equal(found.surrogate.state_dict()[name], value)
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted([WEIGHTS, CONFIG, CARD])
+
+
+def test_half_precision_halves_the_file(tmp_path: Path) -> None:
+    surrogate = Surrogate(Shape(160, 3, 20, 2))
+    for number in (torch.float32, torch.float16):
+        save(surrogate, {}, tmp_path / str(number), number)
+    read = load(tmp_path / "torch.float16").surrogate.state_dict()
+    for name, value in surrogate.state_dict().items():
+        assert torch.equal(read[name], value.half().float())
+    sizes = [(tmp_path / str(number) / WEIGHTS).stat().st_size for number in (torch.float32, torch.float16)]
+    assert sizes[1] < 0.6 * sizes[0]
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+def test_nvidias_layout_loads(tmp_path: Path, kind: str) -> None:
+    tensors = nvidia_folder(tmp_path, SHAPES[kind])
+    found = load(tmp_path)
+    assert found.card == {} and found.surrogate.shape == SHAPES[kind] and found.surrogate.features == "hidden"
+    for name, value in tensors.items():
+        assert torch.equal(found.surrogate.state_dict()[name], value.float())
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+def test_a_bare_file_shows_its_own_shape(tmp_path: Path, kind: str) -> None:
+    nvidia_folder(tmp_path, SHAPES[kind])
+    found = load(tmp_path / WEIGHTS)
+    assert found.surrogate.shape == SHAPES[kind] and found.card == {}
+
+
+def test_a_missing_path(tmp_path: Path) -> None:
+    with pytest.raises(MethodError, match=r"no surrogate at .*missing; give a folder"):
+        load(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, CONFIG])
+def test_a_folder_that_lacks_a_file(tmp_path: Path, name: str) -> None:
+    nvidia_folder(tmp_path, SHAPES["mlp"])
+    (tmp_path / name).unlink()
+    with pytest.raises(MethodError, match=f"no {name}"):
+        load(tmp_path)
+
+
+def test_a_damaged_file(tmp_path: Path) -> None:
+    nvidia_folder(tmp_path, SHAPES["linear"])
+    whole = (tmp_path / WEIGHTS).read_bytes()
+    (tmp_path / WEIGHTS).write_bytes(whole[: len(whole) // 2])
+    for path in (tmp_path, tmp_path / WEIGHTS):
+        with pytest.raises(MethodError, match="is damaged"):
+            load(path)
+
+
+def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
+    tensors = nvidia_folder(tmp_path, SHAPES["linear"])
+    tensors["layers.1.bias"][0] = float("nan")
+    save_file(tensors, tmp_path / WEIGHTS)
+    with pytest.raises(MethodError, match=r"not finite in layers\.1\.bias"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '{"input_dim": 16}', '{"input_dim": "x", "output_dim": 3, "n_modules": 2}']
+)
+def test_a_configuration_that_says_nothing(tmp_path: Path, text: str) -> None:
+    nvidia_folder(tmp_path, SHAPES["linear"])
+    (tmp_path / CONFIG).write_text(text)
+    with pytest.raises(MethodError, match=CONFIG):
+        load(tmp_path)
+
+
+def test_tensors_that_are_not_what_the_configuration_declares(tmp_path: Path) -> None:
+    nvidia_folder(tmp_path, SHAPES["linear"])
+    config = json.loads((tmp_path / CONFIG).read_text())
+    (tmp_path / CONFIG).write_text(json.dumps({**config, "n_modules": 3}))
+    with pytest.raises(MethodError, match=r"layers\.2\.weight is missing, needs \(3, 16\)"):
+        load(tmp_path)
+    (tmp_path / CONFIG).write_text(json.dumps({**config, "hidden_dim": 5}))
+    with pytest.raises(MethodError, match="mlp, 2 layers of 16 -> 5 -> 3"):
+        load(tmp_path)
+
+
+def test_a_file_of_something_else(tmp_path: Path) -> None:
+    save_file({"model.embed": torch.zeros(2, 2)}, tmp_path / "other.safetensors")
+    with pytest.raises(MethodError, match=r"is no surrogate: .*it has model\.embed"):
+        load(tmp_path / "other.safetensors")
+
+
+def test_a_layer_is_missing_in_the_middle(tmp_path: Path) -> None:
+    nvidia_folder(tmp_path, Shape(16, 3, None, 3))
+    tensors = load_file(tmp_path / WEIGHTS)
+    del tensors["layers.1.weight"], tensors["layers.1.bias"]
+    save_file(tensors, tmp_path / "gap.safetensors")
+    with pytest.raises(MethodError, match=r"layers\.1\.weight is missing"):
+        load(tmp_path / "gap.safetensors")
