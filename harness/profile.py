@@ -170,7 +170,10 @@ def _synchronise(lm: LanguageModel) -> None:
 
 def check_writable(path: Path | None) -> None:
     """Figures that took minutes must not be lost for a mistyped folder."""
-    if path is not None and (path.is_dir() or not os.access(path.absolute().parent, os.W_OK)):
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise HarnessError(f"--json {path} cannot be written; give a file in a folder that is there")
 
 

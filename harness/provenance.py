@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from benchmarks.base import Sample, content_hash
-from methods import budgets, eviction, registry
+from methods import budgets, eviction
 from methods.base import Method
 
 PACKAGES = ("kvprune", "torch", "transformers", "tokenizers", "lm-eval", "datasets", "numpy", "wonderwords")
@@ -44,13 +44,16 @@ def commit() -> dict[str, Any]:
     return {"commit": head.stdout.strip(), "dirty": bool(status.stdout.strip())}
 
 
-def method_hash(name: str) -> str:
-    """Hash of the source files that decide what a method keeps: its class, the classes it extends, and the budgets."""
-    files = {Path(inspect.getfile(cls)) for cls in registry.get(name).__mro__ if issubclass(cls, Method)}
+def method_hash(methods: Sequence[Method]) -> str:
+    """Hash of what decides which pairs a method keeps: the source files of its class, of the classes it extends and of
+    the budgets, and the weights of its instances in a run."""
+    files = {Path(inspect.getfile(cls)) for cls in type(methods[0]).__mro__ if issubclass(cls, Method)}
     files |= {Path(inspect.getfile(module)) for module in (budgets, eviction)}
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda path: path.name):
         digest.update(file.read_bytes())
+    for weights in sorted({method.fingerprint() for method in methods}):
+        digest.update(weights.encode())
     return digest.hexdigest()[:16]
 
 

@@ -20,6 +20,17 @@ def log_weight_blocks(
     rows of a block and its weights on ``columns``, ``[Hq, rows, columns]``; they may be changed in place. The softmax
     runs over all columns up to the row's own.
     """
+    for rows, logits in _logit_blocks(queries, keys, scaling, block_bytes):
+        yield rows, logits.log_softmax(dim=-1)[:, :, columns]
+
+
+def weight_blocks(queries: Tensor, keys: Tensor, scaling: float, block_bytes: int) -> Iterator[tuple[slice, Tensor]]:
+    """Causal softmax weights themselves, float32 ``[Hq, rows, columns up to the block's last row]``."""
+    for rows, logits in _logit_blocks(queries, keys, scaling, block_bytes):
+        yield rows, logits.softmax(dim=-1)
+
+
+def _logit_blocks(queries: Tensor, keys: Tensor, scaling: float, block_bytes: int) -> Iterator[tuple[slice, Tensor]]:
     heads, cached, size = keys.shape
     query_heads, new, _ = queries.shape
     first = cached - new
@@ -34,4 +45,4 @@ def log_weight_blocks(
         logits = logits.view(query_heads, -1, width)
         later = places[block] > places[block].unsqueeze(1)
         logits[:, :, first + block.start :].masked_fill_(later, float("-inf"))
-        yield block, logits.log_softmax(dim=-1)[:, :, columns]
+        yield block, logits

@@ -205,6 +205,10 @@ class Method:
         """Scores of the columns ``run.target`` from one extra forward, float32 ``[H, stop - start]``."""
         raise NotImplementedError
 
+    def fingerprint(self) -> str:
+        """What decides the scores beside code and options, such as a hash of loaded weights, else empty."""
+        return ""
+
     def options(self) -> dict[str, Any]:
         """The options of this instance, all of them, in a fixed order."""
         return {f.name: getattr(self, f.name) for f in sorted(fields(self), key=lambda f: f.name)}

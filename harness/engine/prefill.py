@@ -167,7 +167,7 @@ def prefill(
         run = DenseRun(lm, prefix, len(context.ids), run_seed, block_bytes, book.observer_of(extra, askers))
         with lm.engaged(), run.hooked():
             lm.forward(torch.tensor([tokens], device=lm.device), len(context.ids), run)
-    return Scored(prefix, book.stacked(), book.failed)
+    return Scored(prefix, book.stacked(lm.info.kv_heads, len(context.ids)), book.failed)
 
 
 class PositionsExceeded(ValueError):
@@ -242,9 +242,10 @@ class _ScoreBook:
 
         return observe
 
-    def stacked(self) -> dict[Method, Tensor]:
-        done = (method for method in self.methods if method not in self.failed and self.layers[method])
-        return {method: torch.stack(self.layers[method]) for method in done}
+    def stacked(self, heads: int, cached: int) -> dict[Method, Tensor]:
+        """``[L, H, T]`` of every method that did not fail; L is 0 where all layers have a sliding window."""
+        done = ((method, self.layers[method]) for method in self.methods if method not in self.failed)
+        return {method: torch.stack(layers) if layers else torch.empty(0, heads, cached) for method, layers in done}
 
 
 def _checked(method: Method, scores: Tensor, shape: tuple[int, int]) -> Tensor:

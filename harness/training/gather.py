@@ -17,7 +17,7 @@ from harness.prompts import Prompts
 from harness.training.collect import collect, fingerprint, repetition
 from harness.training.plan import Document, Excerpts
 from harness.training.progress import Progress
-from harness.training.store import Shape, Store, read_count, write_count
+from harness.training.store import Shape, Store
 from methods.kvzap.moments import Moments
 from methods.kvzap.targets import feature_size
 from methods.kvzip import REPEAT_ALL
@@ -74,21 +74,22 @@ class Gatherer:
             store.finish(number)
 
     def moments(self, documents: Sequence[Document]) -> Moments:
-        """Running moments of the tokens drawn from the documents, with no store of features."""
+        """Running moments of the tokens drawn from the documents, with no store of features.
+
+        A saved state is the start of any longer plan. For a shorter one it is of no use, and is left as it is.
+        """
         folder = self.folder("moments", self.excerpts.sizes.tokens_per_doc)
         folder.mkdir(parents=True, exist_ok=True)
-        shape, count = self.shape, len(documents)
-        # a saved state holds for the first documents of any longer plan, not of a shorter one
-        state, done = folder / "moments.safetensors", read_count(folder / "done.json")
-        fresh = not state.is_file() or done > count
-        moments = Moments(shape.layers, shape.features, shape.heads) if fresh else Moments.load(state)
-        done = 0 if fresh else moments.documents
-        for number in self.progress.over("collecting", done, count):
+        shape, count, state = self.shape, len(documents), folder / "moments.safetensors"
+        moments = Moments.load(state) if state.is_file() else None
+        longer = moments is not None and moments.documents > count
+        if moments is None or longer:
+            moments = Moments(shape.layers, shape.features, shape.heads)
+        for number in self.progress.over("collecting", moments.documents, count):
             self._run(documents[number], False, moments.add)
             moments.documents = number + 1
-            if moments.documents % SAVE_EVERY == 0 or moments.documents == count:
+            if not longer and (moments.documents % SAVE_EVERY == 0 or moments.documents == count):
                 moments.save(state)
-                write_count(folder / "done.json", moments.documents)
         return moments
 
     def _run(self, document: Document, whole: bool, take: Callable[[int, Tensor, Tensor], None]) -> None:

@@ -47,6 +47,9 @@ class KVzap(Method):
         """Those of the surrogate's card; for NVIDIA's weights the paper's, keyed by themselves (``{"-6": -6.0}``)."""
         return thresholds(info.name, self.kind, self.weights)
 
+    def fingerprint(self) -> str:
+        return self._surrogate.fingerprint() if self._surrogate is not None else ""
+
     def score(self, seen: Observation) -> Tensor:
         if self._surrogate is None:
             raise MethodError(f"{self.name} has no surrogate yet; use what bind(info) returns")

@@ -92,7 +92,7 @@ class _Network(nn.Module):
 
 
 class Batches:
-    """Batches of rows, whole arrays at a time: a data loader's row by row is fifty times as slow.
+    """Batches of rows, whole arrays at a time, where a data loader would make a Python call for every row.
 
     ``draw`` shuffles; without it the order is kept. Rows of a mapped file are read as they are needed and given back
     now and then, so that resident memory does not grow with their number.

@@ -5,6 +5,7 @@ KVzap, arXiv 2601.07891, section 3.2: linear, D -> H with a bias, or an MLP, D -
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -86,6 +87,14 @@ class Surrogate(nn.Module):
     @property
     def kind(self) -> str:
         return self.shape.kind
+
+    def fingerprint(self) -> str:
+        """Hash of all weights, 16 hex digits."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
 
     def scores(self, layer: int, read: Tensor) -> Tensor:
         """Predicted ln KVzip+ of n tokens, float32 ``[H, n]``, from what they show, ``[n, F]`` in any dtype."""

@@ -72,8 +72,8 @@ def lm() -> LanguageModel:
     return LanguageModel(tiny_llama(), "tiny")
 
 
-def brute_force(model: LlamaForCausalLM, chat: Repetition, layer: int) -> torch.Tensor:
-    """The targets as the paper writes them, from the dense attention matrix of the model's own eager attention."""
+def brute_force(model: LlamaForCausalLM, chat: Repetition, layer: int) -> tuple[Tensor, Tensor]:
+    """Targets as the paper writes them, from the attention matrix of the model's own eager attention; and x."""
     module = model.model.layers[layer].self_attn
     seen = {}
     hook = module.register_forward_pre_hook(
@@ -353,6 +353,9 @@ def test_a_shorter_plan_does_not_use_the_moments_of_a_longer_one(model: str, mon
     run(model, "linear", "fresh", documents=3)
     short, fresh = ((Path(model).parent / out / files.WEIGHTS).read_bytes() for out in ("short", "fresh"))
     assert short == fresh
+    stop_after(monkeypatch, 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path(model).parent / "cache"))
+    run(model, "linear", "long again", documents=7)  # the longer collection is still there
 
 
 def test_another_model_under_the_same_name_is_collected_anew(model: str, monkeypatch: pytest.MonkeyPatch) -> None:

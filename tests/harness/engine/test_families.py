@@ -93,7 +93,8 @@ def test_layers_with_a_sliding_window_are_not_counted_scored_or_pruned(family: s
     assert lm.info == describe(lm.config, lm.name)
     assert lm.info == ModelInfo(lm.name, len(PRUNABLE[family]), 9, 3, 8, lm.config.hidden_size)
     scored = prefill(lm, Context(CONTEXT, 2, (1,), lambda text: [3, 4]), [Knorm(), KVzipPlus()])
-    assert scored.failed == {} and len(scored.prefix.keys) == len(lm.attention)
+    assert scored.failed == {} and set(scored.scores) == {Knorm(), KVzipPlus()}
+    assert len(scored.prefix.keys) == len(lm.attention)
     for scores in scored.scores.values():
         assert scores.shape == (lm.info.layers, 3, TOKENS)
 

@@ -1,0 +1,56 @@
+"""The tables of methods, benchmarks and models."""
+
+from __future__ import annotations
+
+IMPORTS
+
+def test_methods_lists_every_method_with_its_options(cli: Callable[..., Ran]) -> None:
+    done = cli("methods")
+    assert done.code == 0
+    for text in ("full", "knorm", "streaming_llm", "kvzip", "kvzap_mlp", "kvzap ", "2505.23416", "template", "prefix"):
+        assert text in done.out
+    assert "chunk=2048" in done.out.replace("\n", "")
+
+
+def test_methods_lists_a_plugins_method(cli: Callable[..., Ran], tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(
+        "from dataclasses import dataclass\nfrom methods.registry import register\nfrom methods.knorm import Knorm\n"
+        "@register\n@dataclass(frozen=True)\nclass Mine(Knorm):\n    name = 'brackets'\n    summary = 'a [b] c'\n",
+        encoding="utf-8",
+    )
+    done = cli("methods", "--plugin", plugin)
+    assert (done.code, "brackets" in done.out, "a [b] c" in done.out) == (0, True, True)
+    missing = cli("methods", "--plugin", "nowhere.py")
+    assert (missing.code, missing.err.startswith("error: plugin nowhere.py is not a file")) == (2, True)
+
+
+def test_benchmarks_lists_subsets_and_what_needs_data(cli: Callable[..., Ran]) -> None:
+    done = cli("benchmarks")
+    assert done.code == 0
+    for text in ("needles", "keys_8", "ruler", "niah_single_1", "qa_1", "toy"):
+        assert text in done.out
+
+
+def test_models_lists_cache_sizes_and_overheads(cli: Callable[..., Ran]) -> None:
+    done = cli("models")
+    assert done.code == 0
+    rows = {line.split("│")[1].strip(): line for line in done.out.splitlines() if line.startswith("│")}
+    assert "335.5 GB" in rows["huggyllama/llama-65b"]
+    assert "2,621,440 (16 bit)" in rows["huggyllama/llama-65b"]
+    for name, mlp in (
+        ("Qwen/Qwen3-8B", "1.09%"),
+        ("Qwen/Qwen3-32B", "0.67%"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "0.96%"),
+    ):
+        assert mlp in rows[name]
+    assert "0.02%" in rows["Qwen/Qwen3-8B"]
+    assert "0.01%" in rows["Qwen/Qwen3-32B"]
+
+
+def test_the_cache_of_a_model_is_counted_in_bytes() -> None:
+    shapes = {shape.name: shape for shape in SHAPES}
+    assert shapes["Qwen/Qwen2.5-14B"].kv_bytes * 120_000 == 23_592_960_000
+    assert shapes["huggyllama/llama-65b"].kv_bytes * 128_000 == 335_544_320_000
+    assert Shape("x", 2, 8, 8, 4, 2, 16, bits=32).kv_bytes == 2 * 2 * 2 * 16 * 4
+
