@@ -128,6 +128,10 @@ def _check_out(out: Path) -> None:
     there = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.exists(path))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise HarnessError(f"--out {out} cannot be used: {there} is not a folder that can be written to")
+    try:
+        out.exists()
+    except (OSError, ValueError) as error:  # such as a name that is too long
+        raise HarnessError(f"--out {out} cannot be used: {error}") from error
 
 
 def _check_lengths(request: RunRequest, most: int) -> None:

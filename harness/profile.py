@@ -104,7 +104,8 @@ def sweep(
     least = len(bench.prompts.context("").ids)
     if min(lengths) < least:
         raise HarnessError(f"--length must be at least {least}, the tokens of the chat template, got {min(lengths)}")
-    check_positions(bench.lm, max(lengths) + question_tokens + max(new_tokens), "the longest prompt and answer")
+    longest = max(lengths)
+    check_positions(bench.lm, longest, longest + question_tokens + max(new_tokens), "the longest prompt and answer")
     rows = []
     for length in lengths:
         for count in new_tokens:

@@ -80,8 +80,13 @@ class Prompts:
 
     def question(self, question: str, answer_prefix: str, chat_template: bool = True) -> tuple[int, ...]:
         """The side that is asked of a pruned cache; never empty."""
-        suffix = self.frame.suffix if chat_template else ""
-        return tuple(self.encode(question + suffix + answer_prefix) or self.encode("\n"))
+        framed = chat_template and self.tokenizer.chat_template
+        # Rendered with the question inside, since some templates trim a message
+        text = self._render(BORDER + question).suffix if framed else question
+        ids = self.encode(text + answer_prefix) or self.encode("\n") or self.encode(".")
+        if not ids:
+            raise HarnessError("the question, the template and the answer prefix are empty; nothing can be asked")
+        return tuple(ids)
 
     @cached_property
     def stop_ids(self) -> frozenset[int]:

@@ -13,14 +13,13 @@ from torch import Tensor
 from benchmarks.base import Benchmark, Sample
 from harness.engine.adapter import LanguageModel
 from harness.engine.decode import Answer, Question, decode
-from harness.engine.prefill import BLOCK_BYTES, Context, Failure, Scored, prefill
+from harness.engine.prefill import BLOCK_BYTES, Context, Failure, Scored, out_of_memory, prefill
 from harness.prompts import Prompts, cut
 from harness.results import Line
 from harness.variants import Masks, Planned, masks
 
 #: bins of a stored score histogram; scores outside the method's range fall into the first or the last
 BINS = 240
-OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
 
 class Item(NamedTuple):
@@ -79,22 +78,25 @@ class Evaluator:
             made = masks(planned, scored, shape, context.prefix)
             for row in histograms(planned, scored, context.prefix):
                 histogram({"sample_id": first, **row})
-        except OUT_OF_MEMORY as error:
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
             for item, _ in asked:
                 yield from self._all_failed(item, context, _oom(error))
             return
         for item, question in asked:
             try:
                 lines = list(self._question(item, question, context, scored, planned, made))
-            except OUT_OF_MEMORY as error:
+            except (MemoryError, RuntimeError) as error:
+                if not out_of_memory(error):
+                    raise
                 lines = list(self._all_failed(item, context, _oom(error)))
             yield from lines
 
     def _too_long(self, context: Context, question: Question) -> Failure | None:
         needed = len(context.ids) + len(question.ids) + question.max_new_tokens
-        if needed <= self.lm.max_positions:
-            return None
-        return Failure("truncated", f"needs {needed} positions, the model has {self.lm.max_positions}")
+        obstacle = self.lm.obstacle(len(context.ids), needed)
+        return Failure("truncated", f"prompt and answer: {obstacle}") if obstacle else None
 
     def _tokenise(self, group: list[Item]) -> tuple[Context, list[Question]]:
         first = group[0].sample

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
@@ -197,7 +198,9 @@ def _check(grid: Grid, info: ModelInfo) -> None:
         if name != "all" and name not in registry.aliases():
             registry.get(name)
     for option in map(option_of, grid.options):
-        registry.build(registry.resolve(option.method, info), {option.name: option.value})
+        name = registry.resolve(option.method, info)
+        with _failing_as(name):
+            registry.build(name, {option.name: option.value})
     if info.layers == 0 and any(name != "full" for name in grid.methods):
         raise HarnessError(
             f"every layer of model {info.name!r} has a sliding window, so nothing can be pruned; use --method full"
@@ -209,6 +212,17 @@ def _names(grid: Grid, info: ModelInfo) -> list[str]:
     asked = [*registry.names()] if "all" in grid.methods else list(grid.methods)
     resolved = dict.fromkeys(registry.resolve(name, info) for name in asked)
     return [name for name in resolved if not registry.get(name).is_control]
+
+
+@contextmanager
+def _failing_as(name: str) -> Iterator[None]:
+    """What foreign code raises while a method is made ready is that method's fault, and no other's."""
+    try:
+        yield
+    except MethodError:
+        raise
+    except Exception as error:
+        raise MethodError(f"method {name!r} failed before the run: {type(error).__name__}: {error}") from error
 
 
 class Option(NamedTuple):
@@ -237,7 +251,8 @@ def _instances(name: str, grid: Grid, info: ModelInfo) -> Iterator[Method]:
     if grid.compat and "compat" in registry.build(name, {}).options():
         values.setdefault("compat", [grid.compat])
     for chosen in itertools.product(*values.values()):
-        yield registry.build(name, dict(zip(values, chosen, strict=True))).bind(info)
+        with _failing_as(name):
+            yield registry.build(name, dict(zip(values, chosen, strict=True))).bind(info)
 
 
 def _plan_method(
@@ -276,7 +291,8 @@ def _levels(method: Method, budget: str, grid: Grid, info: ModelInfo) -> Iterato
         yield from (("keep_tokens", float(count), None) for count in grid.keep_tokens)
         return
     yield from (("threshold", tau, None) for tau in grid.thresholds)
-    known = {Decimal(name): tau for name, tau in method.thresholds(info).items()}
+    with _failing_as(method.name):
+        known = {Decimal(name): tau for name, tau in method.thresholds(info).items()}
     card = {share: tau for share, tau in known.items() if 0 <= share < 1}
     if not known and not grid.thresholds:
         raise Unsupported(

@@ -67,13 +67,13 @@ def load_all() -> None:
     and reported when its name is looked up."""
     if _loaded:
         return
-    _loaded.append(True)
     for module in BUILT_IN:
         importlib.import_module(module)
+    _loaded.append(True)
     for point in entry_points(group=ENTRY_POINTS):
         try:
             point.load()
-        except Exception as error:  # any failure of foreign code is that plugin's, not ours
+        except (Exception, SystemExit) as error:  # any failure of foreign code is that plugin's, not ours
             _broken[point.name] = f"{type(error).__name__}: {error}"
 
 
@@ -90,7 +90,7 @@ def load_plugin(path: Path) -> None:
     before = set(_methods)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         for name in set(_methods) - before:  # none of a file that failed
             del _methods[name]
         if isinstance(error, MethodError):
@@ -118,6 +118,8 @@ def get(name: str) -> type[Method]:
         return _methods[name]
     if name in _broken:
         raise MethodError(f"method {name!r} comes from a plugin that failed to load: {_broken[name]}")
+    if name in _aliases:
+        raise MethodError(f"{name!r} stands for another method, by the model; give one of {', '.join(_methods)}")
     raise MethodError(unknown("method", name, [*_methods, *_aliases]))
 
 

@@ -22,7 +22,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "real_model: loads the embedded SmolLM2 (skipped where it is not stored yet)")
 
 
-def _stored() -> str:
+@pytest.fixture(scope="session")
+def stored_model() -> str:
     """The embedded model's name; skips the test where using it would fetch it."""
     name = models.DEFAULT_MODEL
     if not any((models.cache_folder() / "models").glob(f"{name}-transformers-{models.transformers.__version__}")):
@@ -31,6 +32,6 @@ def _stored() -> str:
 
 
 @pytest.fixture(scope="session")
-def smollm2() -> models.Loaded:
+def smollm2(stored_model: str) -> models.Loaded:
     """SmolLM2 in float64, as the equality tests need it."""
-    return models.load(_stored(), device="cpu", dtype="float64")
+    return models.load(stored_model, device="cpu", dtype="float64")

@@ -81,6 +81,9 @@ class LanguageModel:
             raise EngineError(f"model {name!r} soft-caps its attention, which the engines do not support")
         if getattr(self.config, "use_bidirectional_attention", None):
             raise EngineError(f"model {name!r} attends in both directions, which the engines do not support")
+        rope = getattr(self.config, "rope_parameters", None) or {}
+        if rope.get("rope_type") == "dynamic":
+            raise EngineError(f"model {name!r} has dynamic RoPE scaling, whose keys depend on what ran before")
         self.attention: list[nn.Module] = [layer.self_attn for layer in self.decoder.layers]
         self.windows = [_window(self.config, index) for index in range(len(self.attention))]
         self.prunable = [index for index, window in enumerate(self.windows) if window is None]
@@ -98,6 +101,17 @@ class LanguageModel:
     @property
     def max_positions(self) -> int:
         return int(self.config.max_position_embeddings)
+
+    def obstacle(self, cached: int, needed: int) -> str | None:
+        """Why a cache of ``cached`` tokens cannot be continued to ``needed`` positions; None where it can."""
+        if needed > self.max_positions:
+            return f"needs {needed} positions, the model has {self.max_positions}"
+        rope = getattr(self.config, "rope_parameters", None) or {}
+        if rope.get("rope_type") == "longrope":
+            border = rope.get("original_max_position_embeddings") or self.config.original_max_position_embeddings
+            if cached <= border < needed:
+                return f"crosses position {border}, where the model's RoPE leaves the angles that the cached keys have"
+        return None
 
     def output_projection(self, layer: int) -> Tensor:
         """W_O of a layer as ``[Hq, D, d]``, whole even where the weights are offloaded."""

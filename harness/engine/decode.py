@@ -49,7 +49,11 @@ def decode(
     Variants with the same mask are decoded once; a finished variant leaves the batch. The prefix is not changed, so
     the next question on it starts from the same state.
     """
-    check_positions(lm, prefix.cached + len(question.ids) + question.max_new_tokens, "prompt and answer")
+    shape = (lm.info.layers, lm.info.kv_heads, prefix.cached)
+    if keep.shape[1:] != shape or not len(keep) or not question.ids:
+        raise ValueError(f"decode needs masks [V >= 1, {shape}] and a question, got {list(keep.shape)}, {question.ids}")
+    needed = prefix.cached + len(question.ids) + question.max_new_tokens
+    check_positions(lm, prefix.cached, needed, "prompt and answer")
     first_of, same = distinct(keep)
     answers = _decode_distinct(lm, prefix, keep[first_of], question, block_bytes)
     return [answers[index] for index in same]

@@ -17,7 +17,7 @@ from harness.engine.attention import causal_mask
 from harness.engine.prefill import BLOCK_BYTES, Prefix
 from methods.attention import BLOCK
 
-#: Softmax weights are powers of two here: torch's ``exp`` takes a slow path for minus infinity on CPUs, ``exp2`` none
+#: Softmax weights are powers of two on a CPU, where torch's ``exp`` takes a slow path for minus infinity, ``exp2`` none
 LOG2_E = math.log2(math.e)
 
 
@@ -36,6 +36,7 @@ class MaskedRun:
         self.capacity = capacity
         self.block_bytes = block_bytes
         self.used = 0
+        self.base_2 = lm.device.type == "cpu"
         variants = keep.shape[0]
         shape = (variants, lm.info.kv_heads, capacity, lm.info.head_size)
         self.keys = [torch.empty(shape, dtype=lm.dtype, device=lm.device) for _ in lm.attention]
@@ -81,7 +82,7 @@ class MaskedRun:
         out = torch.empty_like(queries)
         for chosen, rows in self._blocks(variants, new, queries.shape[1], queries.element_size()):
             out[chosen, :, rows] = self._block(
-                queries[chosen, :, rows] * (scaling * LOG2_E),
+                queries[chosen, :, rows] * (scaling * LOG2_E if self.base_2 else scaling),
                 self.prefix.keys[layer],
                 self.prefix.values[layer],
                 None if bias is None else bias[:, chosen],
@@ -120,7 +121,7 @@ class MaskedRun:
     ) -> Tensor:
         """Exact softmax attention over prefix and suffix together.
 
-        queries ``[v, Hq, n, d]``, scaled for a softmax of base 2; prefix ``[H, T, d]``; bias ``[H, v, T]`` or None;
+        queries ``[v, Hq, n, d]``, scaled (for base 2 on a CPU); prefix ``[H, T, d]``; bias ``[H, v, T]`` or None;
         suffix ``[v, H, S, d]`` up to the last query row; the first one stands at place ``start`` of it. Returns
         ``[v, Hq, n, d]``.
         """
@@ -144,8 +145,9 @@ class MaskedRun:
         peak = on_suffix.amax(dim=-1, keepdim=True)
         if cached:
             peak = torch.maximum(peak, on_prefix.amax(dim=-1, keepdim=True).transpose(0, 1))
-        on_suffix.sub_(peak).exp2_()
-        on_prefix.sub_(peak.transpose(0, 1)).exp2_()
+        power = torch.exp2_ if self.base_2 else torch.exp_
+        power(on_suffix.sub_(peak))
+        power(on_prefix.sub_(peak.transpose(0, 1)))
         mass = on_suffix.sum(dim=-1, keepdim=True) + on_prefix.sum(dim=-1, keepdim=True).transpose(0, 1)
         mixed = torch.matmul(on_suffix, suffix_values)
         mixed += (

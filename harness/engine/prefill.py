@@ -157,10 +157,9 @@ def prefill(
         prefix.values = [values for _, values in run.grown]
     for extra, askers in _passes(book.methods, context).items():
         tokens = _pass_ids(extra, context)
-        needed = len(context.ids) + len(tokens)
-        if needed > lm.max_positions:
-            reason = f"an extra pass needs {needed} positions, model {lm.name!r} has {lm.max_positions}"
-            book.fail(askers, Failure("truncated", reason))
+        obstacle = lm.obstacle(len(context.ids), len(context.ids) + len(tokens))
+        if obstacle:
+            book.fail(askers, Failure("truncated", f"an extra pass {obstacle}"))
         askers = [method for method in askers if method not in book.failed]
         if not askers:
             continue
@@ -174,10 +173,19 @@ class PositionsExceeded(ValueError):
     """A forward would go past the model's position limit."""
 
 
-def check_positions(lm: LanguageModel, needed: int, what: str) -> None:
-    """Raise :class:`PositionsExceeded` where ``needed`` positions are more than the model has."""
-    if needed > lm.max_positions:
-        raise PositionsExceeded(f"{what} needs {needed} positions, model {lm.name!r} has {lm.max_positions}")
+def check_positions(lm: LanguageModel, cached: int, needed: int, what: str) -> None:
+    """Raise :class:`PositionsExceeded` where a cache of ``cached`` tokens cannot go on to ``needed`` positions."""
+    obstacle = lm.obstacle(cached, needed)
+    if obstacle:
+        raise PositionsExceeded(f"{what} {obstacle} (model {lm.name!r})")
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out; torch's CPU allocator raises a plain RuntimeError."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and ("allocate memory" in text or "out of memory" in text)
 
 
 def _passes(methods: Sequence[Method], context: Context) -> dict[Pass, list[Method]]:
@@ -218,10 +226,9 @@ class _ScoreBook:
             return None
         try:
             return _checked(method, score(), shape)
-        except (MemoryError, torch.OutOfMemoryError) as error:
-            self.failed[method] = Failure("oom", str(error))
         except Exception as error:
-            self.failed[method] = Failure("error", f"{type(error).__name__}: {error}")
+            status = "oom" if out_of_memory(error) else "error"
+            self.failed[method] = Failure(status, f"{type(error).__name__}: {error}")
         return None
 
     def observe(self, seen: Observation) -> None:

@@ -47,7 +47,7 @@ def repetition(prompts: Prompts, text_ids: tuple[int, ...]) -> Repetition:
 
 def collect(lm: LanguageModel, chat: Repetition, kind: str, take: Taker) -> None:
     """One dense forward; ``take`` gets each prunable layer while it runs, and nothing is kept between layers."""
-    check_positions(lm, len(chat.ids), "a repeated text")
+    check_positions(lm, len(chat.ids), len(chat.ids), "a repeated text")
     rows = slice(0, chat.context)
 
     def observe(seen: Observation) -> None:

@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import benchmarks.registry
 import methods.registry
 from harness import cli as command_line
-from tests.harness.toys import Broken, Carded, Toy, save_model
-
-
-class Ran(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-class Runs:
-    """``python -m harness run`` on the tiny model, with results in a folder of the test's own."""
-
-    def __init__(self, cli: Callable[..., Ran], model: Path, out: Path) -> None:
-        self.cli, self.model, self.out = cli, model, out
-
-    def __call__(self, *args: object) -> Ran:
-        return self.cli("run", "--model", self.model, "--out", self.out, *args)
-
-    @property
-    def folders(self) -> list[Path]:
-        return sorted(self.out.iterdir()) if self.out.is_dir() else []
-
-    @property
-    def folder(self) -> Path:
-        (folder,) = self.folders
-        return folder
-
-    def rows(self, name: str = "samples.jsonl") -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / name).read_text("utf-8").splitlines()]
-
-    def json(self, name: str) -> dict[str, Any]:
-        return dict(json.loads((self.folder / name).read_text("utf-8")))
+from harness import models
+from harness.engine.adapter import LanguageModel
+from harness.prompts import Prompts
+from harness.runner import Evaluator
+from harness.variants import Grid, plan
+from tests.harness.driving import Ran, Runs
+from tests.harness.toys import Broken, Carded, Toy, save_model, toy_tokenizer
+from tests.tiny import tiny
 
 
 @pytest.fixture(scope="session")
@@ -86,3 +59,35 @@ def toys(forgetful: None) -> Iterator[None]:
     methods.registry.register(Carded)
     methods.registry.register(Broken)
     yield
+
+
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From its call on, loading a model fails the test."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the model was loaded")
+
+    return lambda: monkeypatch.setattr(models, "load_model", refuse)
+
+
+@pytest.fixture(scope="session")
+def toy_prompts() -> Prompts:
+    return Prompts(toy_tokenizer())
+
+
+@pytest.fixture(scope="session")
+def toy_lm(toy_prompts: Prompts) -> LanguageModel:
+    return tiny("llama", vocab_size=len(toy_prompts.tokenizer))
+
+
+@pytest.fixture
+def evaluator(toy_lm: LanguageModel, toy_prompts: Prompts, toys: None) -> Callable[..., Evaluator]:
+    """Makes the evaluator of a grid on a tiny model in float64."""
+
+    def make(*methods: str, done: frozenset[tuple[str, str, int]] = frozenset(), **more: Any) -> Evaluator:
+        grid = Grid(methods, **more)
+        planned = plan(grid, toy_lm.info).planned
+        return Evaluator(toy_lm, toy_prompts, frozenset(), planned, query_aware=grid.query_aware, done=done)
+
+    return make

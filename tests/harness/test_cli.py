@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import job, models
-from harness.listings import SHAPES, Shape
-from tests.harness.conftest import Ran, Runs
+from tests.harness.driving import Ran, Runs
 
 TOY = ("--benchmark", "toy", "--limit", "1", "--subset", "red")
 pytestmark = pytest.mark.usefixtures("toys")
@@ -79,6 +78,7 @@ def refused(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         (("--plugin", "missing.py"), "plugin missing.py is not a file"),
         (("--plugin", ""), "--plugin was given without a value"),
         (("--out", ""), "--out takes one text, got ''"),
+        (("--out", "x" * 300), "cannot be used: [Errno 36] File name too long"),
         (("--out", "/dev/null/results"), "--out /dev/null/results cannot be used: /dev/null is not a folder"),
         (
             ("--benchmark", "needles", "--length", "255", "--subset", "keys_1"),
@@ -220,16 +220,6 @@ def test_failed_variants_do_not_fail_the_run(runs: Runs) -> None:
 def test_an_unknown_flag_is_refused(cli: Callable[..., Ran]) -> None:
     done = cli("run", "--methods", "knorm")
     assert (done.code, "--methods" in done.err, done.out) == (2, True, "")
-
-
-
-
-
-
-
-
-
-
 
 
 def test_an_unexpected_fault_keeps_its_traceback(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:

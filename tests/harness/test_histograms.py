@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-IMPORTS
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from harness.results import Line
+from harness.runner import Evaluator, Item
+from tests.harness.driving import evaluate, some
+
 
 def histograms_of(made: Evaluator, items: Sequence[Item]) -> tuple[list[Line], list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
-    return run(made, items, rows.append), rows
+    return evaluate(made, items, rows.append), rows
 
 
 @pytest.mark.parametrize("tau", [-3.0, -2.0, -0.5])
@@ -47,4 +55,3 @@ def test_scores_outside_the_histograms_range_fall_into_its_ends(
     assert sum(row["counts"]) == row["cached"]
     assert row["counts"][0] > row["cached"] // 4
     assert row["counts"][-1] > row["cached"] // 4
-

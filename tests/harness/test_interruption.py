@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.conftest import Runs
-from tests.harness.test_job import contents
+from tests.harness.driving import Runs, contents
 
 ROOT = Path(__file__).parents[2]
 #: ends its own process, without any warning, on the answer that KILL_AT counts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 from collections.abc import Callable
@@ -11,14 +10,11 @@ from typing import Any
 
 import pytest
 
-from harness import job, models, provenance, request
+from harness import job, request
 from harness.runner import Evaluator
-from tests.harness.conftest import Runs
+from tests.harness.driving import QUICK, Runs, contents
 
 pytestmark = pytest.mark.usefixtures("toys")
-QUICK = ("--benchmark", "toy", "--method", "knorm,carded", "--removed", "0.5", "--limit", "2")
-
-
 
 
 @pytest.fixture
@@ -36,10 +32,6 @@ def named(model_folder: Path) -> Callable[..., Path]:
         return job.resolve(request.build({**plain, **flags})).folder.path
 
     return folder_of
-
-
-
-
 
 
 def test_a_run_writes_its_files_and_prints_its_table(runs: Runs) -> None:
@@ -121,32 +113,6 @@ def test_run_json_comes_before_the_first_sample(runs: Runs, monkeypatch: pytest.
     assert (seen[0]["samples.jsonl"], "summary.json" in seen[0]) == (b"", False)
 
 
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 def test_another_configuration_has_another_folder(named: Callable[..., Path]) -> None:
     others = [
         {"removed": "0.75"},
@@ -211,8 +177,6 @@ def test_a_run_none_of_whose_samples_fits_is_refused(runs: Runs, unloaded: Calla
     refused = runs(*QUICK, "--length", length)
     assert (refused.code, refused.err.startswith("error: no sample fits model")) == (2, True)
     assert runs.folders == []
-
-
 
 
 def test_a_threshold_of_minus_infinity_is_written_and_read_again(runs: Runs, unloaded: Callable[[], None]) -> None:

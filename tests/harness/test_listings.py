@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-IMPORTS
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.listings import SHAPES, Shape
+from tests.harness.driving import Ran
+
+pytestmark = pytest.mark.usefixtures("toys")
+
 
 def test_methods_lists_every_method_with_its_options(cli: Callable[..., Ran]) -> None:
     done = cli("methods")
@@ -53,4 +62,3 @@ def test_the_cache_of_a_model_is_counted_in_bytes() -> None:
     assert shapes["Qwen/Qwen2.5-14B"].kv_bytes * 120_000 == 23_592_960_000
     assert shapes["huggyllama/llama-65b"].kv_bytes * 128_000 == 335_544_320_000
     assert Shape("x", 2, 8, 8, 4, 2, 16, bits=32).kv_bytes == 2 * 2 * 2 * 16 * 4
-

@@ -10,7 +10,7 @@ import pytest
 
 from harness import models, profile
 from harness.profile import Sweep
-from tests.harness.conftest import Ran
+from tests.harness.driving import Ran
 from tests.harness.toys import Toy
 
 METHODS = ("random", "knorm", "streaming_llm", "kvzip", "kvzip_plus")

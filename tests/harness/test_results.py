@@ -62,10 +62,10 @@ def test_an_infinite_level_is_written_as_text_and_read_as_a_number(folder: RunFo
 
 
 def test_a_line_has_the_published_fields() -> None:
-    wanted = """variant method budget level_kind level phase window sinks positions engine attention_during_prefill kv_bits
-    query_mode thinking options sample_id context_id benchmark subset length rollout prediction score metrics status
-    finish_reason prompt_cut context_tokens generated_tokens cached_pairs kept_pairs removed_context removed_total
-    removed_time_mean physical_bytes"""
+    wanted = """variant method budget level_kind level phase window sinks positions engine attention_during_prefill
+    kv_bits query_mode thinking options sample_id context_id benchmark subset length rollout prediction score metrics
+    status finish_reason prompt_cut context_tokens generated_tokens cached_pairs kept_pairs removed_context
+    removed_total removed_time_mean physical_bytes"""
     assert set(wanted.split()) <= set(line().model_dump())
 
 

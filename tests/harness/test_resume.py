@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-IMPORTS
+import gzip
+import json
+from collections.abc import Callable
+
+import pytest
+
+from harness import provenance
+from tests.harness.driving import QUICK, Runs, contents, shorten
+
+pytestmark = pytest.mark.usefixtures("toys")
+
 
 def test_a_complete_run_prints_its_table_without_the_model(runs: Runs, unloaded: Callable[[], None]) -> None:
     first = runs(*QUICK)
@@ -158,4 +168,3 @@ def test_stopping_a_run_says_how_to_go_on(runs: Runs) -> None:
     assert (stopped.code, "--resume" in stopped.err, "Traceback" in stopped.err) == (130, True, False)
     assert runs.json("run.json")["schema_version"] == 1
     assert runs.rows() == []
-

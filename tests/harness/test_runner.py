@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from decimal import Decimal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 
-from benchmarks.base import Score
 from harness import runner
-from harness.engine.adapter import LanguageModel
 from harness.prompts import Prompts
-from harness.results import Line
-from harness.runner import Evaluator, Item, accounting
-from harness.variants import Grid, masks, plan
-from tests.harness.toys import FAILURES, Toy, checksum, toy_sample, toy_tokenizer
-from tests.tiny import tiny
-
-HALF = (Decimal("0.5"),)
+from harness.runner import Evaluator, accounting
+from harness.variants import masks
+from tests.harness.driving import HALF, decimals, evaluate, some
+from tests.harness.toys import checksum
 
 
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The contexts that were prefilled."""
+    seen: list[Any] = []
+    real = runner.prefill
 
+    def counting(lm: Any, context: Any, *rest: Any) -> Any:
+        seen.append(context)
+        return real(lm, context, *rest)
 
-
-
-
-
-
-
-
-
+    monkeypatch.setattr(runner, "prefill", counting)
+    return seen
 
 
 def test_each_sample_gets_a_line_of_each_variant_the_control_first(evaluator: Callable[..., Evaluator]) -> None:
-    lines = run(evaluator("knorm", "random", removed=HALF), some(3))
+    lines = evaluate(evaluator("knorm", "random", removed=HALF), some(3))
     wanted = ["full", "knorm head 0.5", "random head 0.5"]
     assert [(line.sample_id, line.variant) for line in lines] == [
         (f"toy/red/40/0/{index}", variant) for index in range(3) for variant in wanted
@@ -48,21 +42,21 @@ def test_each_sample_gets_a_line_of_each_variant_the_control_first(evaluator: Ca
 
 
 def test_questions_on_one_context_share_its_prefill(evaluator: Callable[..., Evaluator], counted: list[Any]) -> None:
-    lines = run(evaluator("knorm"), some(4))  # two questions each on two contexts
+    lines = evaluate(evaluator("knorm"), some(4))  # two questions each on two contexts
     assert len(counted) == 2
     assert len({line.context_id for line in lines}) == 2
 
 
 def test_a_question_is_answered_as_if_it_were_alone(evaluator: Callable[..., Evaluator]) -> None:
-    together = run(evaluator("knorm", "kvzip"), some(2))
-    alone = [line for item in some(2) for line in run(evaluator("knorm", "kvzip"), [item])]
+    together = evaluate(evaluator("knorm", "kvzip"), some(2))
+    alone = [line for item in some(2) for line in evaluate(evaluator("knorm", "kvzip"), [item])]
     assert together == alone
 
 
 def test_a_variant_is_the_same_alone_and_among_others(evaluator: Callable[..., Evaluator]) -> None:
     names = ("knorm", "random", "streaming_llm", "kvzip", "kvzip_plus", "carded")
-    together = run(evaluator(*names), some(2))
-    alone = [line for name in names for line in run(evaluator(name), some(2))]
+    together = evaluate(evaluator(*names), some(2))
+    alone = [line for name in names for line in evaluate(evaluator(name), some(2))]
     by_key = {line.key: line for line in alone}
     assert len(together) == 2 * (1 + 6 * 3)
     assert {line.key: line for line in together} == by_key
@@ -70,16 +64,16 @@ def test_a_variant_is_the_same_alone_and_among_others(evaluator: Callable[..., E
 
 
 def test_with_the_question_in_view_each_question_has_a_prefill(
-    evaluator: Callable[..., Evaluator], prompts: Prompts, counted: list[Any]
+    evaluator: Callable[..., Evaluator], toy_prompts: Prompts, counted: list[Any]
 ) -> None:
-    plain = run(evaluator("knorm", removed=HALF), some(2))
-    aware = run(evaluator("knorm", removed=HALF, query_aware=True), some(2))
-    texts = [prompts.decode(context.ids) for context in counted]
+    plain = evaluate(evaluator("knorm", removed=HALF), some(2))
+    aware = evaluate(evaluator("knorm", removed=HALF, query_aware=True), some(2))
+    texts = [toy_prompts.decode(context.ids) for context in counted]
     assert [text.count(" number") for text in texts] == [0, 1, 1]
     assert "number 0?" in texts[1]
     assert "number 1?" in texts[2]
     assert all("It is" not in text for text in texts)
-    more = len(prompts.encode(" number 0?"))
+    more = len(toy_prompts.encode(" number 0?"))
     assert aware[0].context_tokens == plain[0].context_tokens + more
     assert aware[0].query_mode == "aware"
     assert aware[0].prediction == plain[0].prediction  # the control has the same tokens in the same places
@@ -111,7 +105,7 @@ def test_accounting_equals_counting(question: int, steps: int, share: float) -> 
 
 def test_nothing_cached_is_nothing_removed() -> None:
     found = accounting(torch.ones(2, 3, 0, dtype=torch.bool), 4, 2)
-    assert set(found.values()) == {0, 0.0}
+    assert set(found.values()) == {0}
 
 
 def test_removed_is_measured_from_the_masks(
@@ -125,7 +119,7 @@ def test_removed_is_measured_from_the_masks(
 
     monkeypatch.setattr(runner, "masks", keeping)
     made = evaluator("carded", "kvzip", "knorm", budgets=("global", "threshold"), thresholds=(-2.2,))
-    lines = run(made, some(1))
+    lines = evaluate(made, some(1))
     question = len(made.prompts.question(" number 0?", " It is"))
     for line, keep in zip(lines, seen[0].keep, strict=True):
         assert line.finish_reason == "length"  # so there were as many forwards as new tokens
@@ -137,7 +131,7 @@ def test_removed_is_measured_from_the_masks(
 
 
 def test_a_context_within_the_protection_runs_and_says_so(evaluator: Callable[..., Evaluator]) -> None:
-    lines = run(evaluator("knorm", removed=HALF, windows=(0, 500)), some(1))
+    lines = evaluate(evaluator("knorm", removed=HALF, windows=(0, 500)), some(1))
     kept = [line.kept_pairs for line in lines]
     assert [line.status for line in lines] == ["ok", "ok", "too_short"]
     assert (kept[2], kept[1]) == (kept[0], 9 * (lines[1].context_tokens // 2))
@@ -150,7 +144,7 @@ def test_empty_and_one_token_contexts_run_for_every_method(
     evaluator: Callable[..., Evaluator], chat: bool, template: int, context: str
 ) -> None:
     names = ("knorm", "random", "streaming_llm", "kvzip", "kvzip_plus", "carded")
-    lines = run(evaluator(*names, removed=HALF), some(1, context=context, chat_template=chat))
+    lines = evaluate(evaluator(*names, removed=HALF), some(1, context=context, chat_template=chat))
     assert [line.status for line in lines] == ["ok", *["too_short"] * len(names)]
     assert {line.removed_context for line in lines} == {0.0}
     assert len({line.prediction for line in lines}) == 1
@@ -158,7 +152,7 @@ def test_empty_and_one_token_contexts_run_for_every_method(
 
 
 def test_binding_protection_is_said(evaluator: Callable[..., Evaluator]) -> None:
-    lines = run(evaluator("knorm", removed=(Decimal("0.1"), Decimal("0.9")), windows=(20,)), some(1))
+    lines = evaluate(evaluator("knorm", removed=decimals("0.1", "0.9"), windows=(20,)), some(1))
     assert [line.bound_by for line in lines] == [None, None, "protection"]
     assert lines[2].kept_pairs == 3 * 3 * 20
 
@@ -167,7 +161,7 @@ def test_a_prompt_that_does_not_fit_is_truncated_and_not_run(
     evaluator: Callable[..., Evaluator], counted: list[Any]
 ) -> None:
     long, short = some(1, length=600)[0], some(1)[0]
-    lines = run(evaluator("knorm", removed=HALF), [long, short])
+    lines = evaluate(evaluator("knorm", removed=HALF), [long, short])
     assert [line.status for line in lines] == ["truncated", "truncated", "ok", "ok"]
     assert len(counted) == 1
     assert "positions, the model has 512" in (lines[0].reason or "")
@@ -179,47 +173,25 @@ def test_the_last_position_may_be_used(evaluator: Callable[..., Evaluator]) -> N
     (item,) = some(1, length=470)
     used = len(made.prompts.context(item.sample.context).ids) + len(made.prompts.question(" number 0?", " It is"))
     room = made.lm.max_positions - used
-    statuses = [run(made, some(1, length=470, max_new_tokens=count))[0].status for count in (room, room + 1)]
+    statuses = [evaluate(made, some(1, length=470, max_new_tokens=count))[0].status for count in (room, room + 1)]
     assert statuses == ["ok", "truncated"]
 
 
-
-
-
-
-
-
-
-
-
-
 def test_an_answer_ends_at_a_stop_string(evaluator: Callable[..., Evaluator]) -> None:
-    whole = run(evaluator("full"), some(1, max_new_tokens=12))[0].prediction or ""
+    whole = evaluate(evaluator("full"), some(1, max_new_tokens=12))[0].prediction or ""
     mark = whole[2:4]
-    (line,) = run(evaluator("full"), some(1, max_new_tokens=12, stop=(mark,)))
+    (line,) = evaluate(evaluator("full"), some(1, max_new_tokens=12, stop=(mark,)))
     assert line.prediction == whole[: whole.index(mark)]
     assert line.finish_reason == "stop"
     assert line.generated_tokens < 12
 
 
 def test_only_missing_lines_are_made(evaluator: Callable[..., Evaluator], counted: list[Any]) -> None:
-    whole = run(evaluator("knorm", "random", removed=HALF), some(4))
+    whole = evaluate(evaluator("knorm", "random", removed=HALF), some(4))
     counted.clear()
     done = frozenset(line.key for line in whole[:5])
-    rest = run(evaluator("knorm", "random", removed=HALF, done=done), some(4))
+    rest = evaluate(evaluator("knorm", "random", removed=HALF, done=done), some(4))
     assert rest == whole[5:]
     counted.clear()
-    assert run(evaluator("knorm", "random", removed=HALF, done=frozenset(ln.key for ln in whole)), some(4)) == []
+    assert evaluate(evaluator("knorm", "random", removed=HALF, done=frozenset(ln.key for ln in whole)), some(4)) == []
     assert counted == []
-
-
-
-
-
-
-
-
-
-
-
-

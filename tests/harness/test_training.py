@@ -28,6 +28,7 @@ from methods.base import MethodError, ModelInfo
 from methods.kvzap import files
 from methods.kvzap.method import KVzapLinear, KVzapMLP
 from methods.kvzip import REPEAT_ALL
+from tests.tiny import hook_count, some_ids, tiny
 
 INFO = ModelInfo("tiny", layers=2, query_heads=9, kv_heads=3, head_size=8, hidden_size=36)
 #: short texts, for speed; longer than the window of 128 that thresholds count
@@ -105,6 +106,16 @@ def test_targets_equal_the_formula_over_the_dense_attention_matrix(lm: LanguageM
         target, hidden = brute_force(lm.model, chat, layer)
         torch.testing.assert_close(y, target, atol=1e-5, rtol=0)
         torch.testing.assert_close(x, hidden, atol=1e-5, rtol=0)
+
+
+def test_layers_with_a_sliding_window_are_left_out_and_no_hook_stays() -> None:
+    lm = tiny("gemma3")
+    chat = Repetition(some_ids(50), 5, 25)
+    seen: list[tuple[int, torch.Size, torch.Size]] = []
+    collect(lm, chat, "hidden", lambda layer, x, y: seen.append((layer, x.shape, y.shape)))
+    shapes = torch.Size((25, lm.info.hidden_size)), torch.Size((25, lm.info.kv_heads))
+    assert seen == [(0, *shapes), (1, *shapes)] and len(lm.attention) == 4
+    assert hook_count(lm.model) == 0
 
 
 def test_both_copies_are_the_same_tokens_in_one_chat() -> None:

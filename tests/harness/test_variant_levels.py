@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-IMPORTS
+import math
+from typing import Any
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.variants import Variant, parse_removed, parse_threshold
+from methods.base import MethodError
+from tests.harness.driving import decimals, labels, planned
+from tests.harness.toys import Carded
+
 
 def test_fractions_default_to_a_quarter_a_half_and_three_quarters() -> None:
     assert labels("knorm") == ["knorm head 0.25", "knorm head 0.5", "knorm head 0.75"]
@@ -66,7 +76,7 @@ def test_a_level_flag_that_no_variant_takes_is_refused(toys: None, flags: dict[s
 
 
 def test_other_methods_take_thresholds_only_when_given() -> None:
-    with pytest.raises(HarnessError, match="knorm has no calibrated thresholds.*--threshold=TAU"):
+    with pytest.raises(HarnessError, match=r"knorm has no calibrated thresholds.*--threshold=TAU"):
         planned("knorm", budgets=("threshold",))
     assert labels("knorm", budgets=("threshold",), thresholds=(-7.0,)) == ["knorm threshold tau=-7"]
 
@@ -113,4 +123,3 @@ def test_a_threshold_that_is_no_number_is_refused(text: str) -> None:
 
 def test_infinite_thresholds_are_numbers() -> None:
     assert (parse_threshold("-inf"), parse_threshold("inf")) == (-math.inf, math.inf)
-

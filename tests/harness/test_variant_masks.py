@@ -28,7 +28,7 @@ def made(cached: int, prefix: int = 0, method: str = "knorm", **more: Any) -> Ma
 def masked(planned: Plan, values: Tensor, prefix: int = 0) -> Masks:
     cached = values.shape[-1]
     empty = Prefix(Context(tuple(range(cached)), prefix), [], [], torch.empty(0))
-    scored = Scored(empty, {method: values for method in planned.methods})
+    scored = Scored(empty, dict.fromkeys(planned.methods, values))
     return masks(planned.planned, scored, (LAYERS, HEADS, cached), prefix)
 
 

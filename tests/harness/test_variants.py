@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from harness.errors import HarnessError
-from harness.variants import Grid, Plan, Variant, parse_removed, parse_threshold, plan
+from harness.variants import Grid, Variant, plan
 from methods import registry
 from methods.base import MethodError, ModelInfo
+from tests.harness.driving import decimals, labels, planned
 from tests.harness.toys import Carded
-
-INFO = ModelInfo("no-surrogate", layers=3, query_heads=9, kv_heads=3, head_size=8, hidden_size=54)
-
-
-
-
-
-
-
-
 
 
 def test_kvzip_defaults_to_the_global_budget() -> None:
@@ -36,26 +25,6 @@ def test_the_control_alone_is_one_variant() -> None:
 
 def test_the_control_asked_for_is_not_run_twice() -> None:
     assert labels("full", "knorm", removed=decimals("0.5")) == ["knorm head 0.5"]
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 
 
 def test_budget_head_works_for_every_method_that_has_a_budget(toys: None) -> None:
@@ -83,16 +52,8 @@ def test_labels_are_unique_and_say_what_differs() -> None:
     assert "kvzip global 0.5 sinks=0" in found
 
 
-
-
-
-
-
-
 def test_a_method_named_twice_is_planned_once() -> None:
     assert labels("knorm", "random", "knorm", removed=decimals("0.5", "0.50")) == ["knorm head 0.5", "random head 0.5"]
-
-
 
 
 def test_all_means_every_method_and_no_alias(toys: None) -> None:
@@ -187,6 +148,21 @@ def test_a_missing_surrogate_is_an_error_where_named_and_a_note_under_all() -> N
     assert "knorm head 0.5" in [p.variant.label for p in found.planned]
 
 
+@pytest.mark.parametrize("where", ["bind", "thresholds", "__init__"])
+def test_what_a_methods_own_code_raises_is_its_own_fault(
+    toys: None, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise ZeroDivisionError("of its own")
+
+    monkeypatch.setattr(Carded, where, fail)
+    with pytest.raises(MethodError, match="'carded' failed before the run: ZeroDivisionError: of its own"):
+        planned("carded")
+    found = planned("all", removed=decimals("0.5"))
+    assert "failed before the run" in found.skipped["carded"]
+    assert "knorm head 0.5" in [p.variant.label for p in found.planned]
+
+
 @pytest.mark.parametrize("phase", ["decode", "both", "sideways"])
 def test_phases_that_are_not_there_are_refused(phase: str) -> None:
     with pytest.raises(HarnessError, match=f"'{phase}' is not available; use prefill"):
@@ -218,13 +194,3 @@ def test_every_field_of_a_variant_is_a_column() -> None:
     columns = Variant("knorm", "head", "removed", 0.5).fields()
     assert columns["variant"] == "knorm head 0.5"
     assert set(columns) == {"variant", *Variant.__dataclass_fields__}
-
-
-
-
-
-
-
-
-
-

@@ -160,6 +160,15 @@ def test_a_later_position_beats_a_lower_layer_and_a_lower_head() -> None:
     assert kept_of(contested.global_(1)) == [[[0]], [[1]]]
 
 
+def test_ties_are_kept_in_order_in_long_contexts_too() -> None:
+    scores = (torch.arange(30_000) % 2).float().expand(2, 2, -1).contiguous()
+    ranked = Ranking(scores, torch.zeros(30_000, dtype=torch.bool))
+    for budget in ("head", "layer", "global"):
+        kept = apply(budget, ranked, 15_100)
+        assert kept[..., 1::2].all()
+        assert kept[..., 29_800::2].all() and not kept[..., :29_800:2].any()
+
+
 def test_negative_zero_ties_with_zero() -> None:
     assert kept_of(ranking([[[0.0, -0.0]]]).head(1)) == [[[1]]]
     assert kept_of(ranking([[[-0.0, 0.0]]]).head(1)) == [[[1]]]

@@ -90,10 +90,11 @@ def test_identical_masks_are_decoded_once(lm: LanguageModel, prefix: Prefix, bat
 
 
 def test_distinct_tells_masks_apart_by_a_single_pair() -> None:
-    keep = torch.ones(4, 2, 2, 9, dtype=torch.bool)
+    keep = torch.ones(5, 2, 2, 9, dtype=torch.bool)
     keep[2, 1, 1, 8] = False
     keep[3, 1, 1, 8] = False
-    assert distinct(keep) == ([0, 2], [0, 0, 1, 1])
+    keep[4, 0, 1, 8] = False
+    assert distinct(keep) == ([0, 2, 4], [0, 0, 1, 1, 2])
     assert distinct(torch.ones(3, 0, 2, 9, dtype=torch.bool)) == ([0], [0, 0, 0])
 
 
@@ -197,7 +198,7 @@ def test_prompt_and_answer_beyond_the_models_positions_are_refused_before_the_ru
     lm = tiny("llama", max_position_embeddings=60)
     prefix = prefill(lm, Context(CONTEXT)).prefix
     assert len(decode(lm, prefix, masks(1), Question(ASKED, 9))[0].ids) == 9
-    with pytest.raises(PositionsExceeded, match=r"61 positions, model 'tiny-llama' has 60"):
+    with pytest.raises(PositionsExceeded, match=r"61 positions, the model has 60"):
         decode(lm, prefix, masks(1), Question(ASKED, 10))
 
 
