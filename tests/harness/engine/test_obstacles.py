@@ -14,8 +14,8 @@ from tests.tiny import SHAPE
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 10_000.0,
-    "short_factor": [1.0] * 4,
-    "long_factor": [4.0] * 4,
+    "short_factor": [1.0] * 3,
+    "long_factor": [4.0] * 3,
     "original_max_position_embeddings": 64,
 }
 
@@ -27,7 +27,7 @@ def test_dynamic_rope_scaling_is_refused() -> None:
 
 
 def test_longrope_may_not_leave_the_angles_of_its_cached_keys() -> None:
-    config = Phi3Config(**SHAPE, rope_parameters=LONGROPE, original_max_position_embeddings=64)
+    config = Phi3Config(**{**SHAPE, "head_dim": 6}, rope_parameters=LONGROPE, original_max_position_embeddings=64)
     lm = LanguageModel(Phi3ForCausalLM(config), "tiny")
     assert lm.obstacle(40, 64) is None  # short angles throughout
     assert lm.obstacle(65, 100) is None  # long ones throughout
