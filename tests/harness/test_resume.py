@@ -73,7 +73,7 @@ def test_resuming_gives_what_an_uninterrupted_run_gives(runs: Runs, lines: int, 
     runs(*QUICK)
     before = contents(runs.folder)
     shorten(runs, lines)
-    shorten(runs, lines // 6, "histograms.jsonl")
+    shorten(runs, -(-lines // 6), "histograms.jsonl")  # a context's comes before its first line
     path = runs.folder / "samples.jsonl"
     for name in ("samples.jsonl", "histograms.jsonl"):
         whole = (runs.folder / name).read_bytes()

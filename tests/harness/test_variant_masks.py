@@ -128,6 +128,15 @@ def test_protected_pairs_count_inside_the_number_kept() -> None:
     assert (counts(found) == 20).all()
 
 
+@pytest.mark.parametrize("windows", [(0, 6), (6, 0)])
+def test_each_protection_ranks_the_same_scores_for_itself(windows: tuple[int, int]) -> None:
+    found = made(30, removed=(Decimal("0.7"),), windows=windows)
+    for index, window in enumerate(windows, 1):
+        alone = made(30, removed=(Decimal("0.7"),), windows=(window,))
+        assert torch.equal(found.keep[index], alone.keep[1])
+    assert not torch.equal(found.keep[1], found.keep[2])
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_scores_that_are_not_finite_fail_their_variants_only(bad: float) -> None:
     planned = plan(Grid(("knorm", "random"), removed=(Decimal("0.5"),)), INFO)
