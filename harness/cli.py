@@ -57,10 +57,11 @@ def run(
     flags = {name: value for name, value in locals().items() if name != "config" and value not in (None, [])}
     _quiet()
     from harness import job, report, request
+    from harness.execute import execute
 
     resolved = job.resolve(request.build(flags, config))
     try:
-        outcome = job.execute(resolved, report.progress)
+        outcome = execute(resolved, report.progress)
     except KeyboardInterrupt:
         print("stopped; the same command with --resume (without --force) goes on", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -150,6 +151,7 @@ def profile_samples(
     method: Annotated[Texts, _flag("methods (default: those that need no surrogate)")] = None,
     benchmark: Annotated[str, typer.Option(help="where the samples come from")] = "needles",
     length: Annotated[int, typer.Option(min=1)] = 1024,
+    subset: Annotated[Texts, _flag("subsets (default: all)")] = None,
     limit: Annotated[int, typer.Option(min=1, help="samples of each subset")] = 1,
     model: Model = DEFAULT_MODEL,
     device: Device = "auto",
@@ -158,12 +160,14 @@ def profile_samples(
 ) -> None:
     """Time the shared grid on real samples; scripts/kvpress_sweep.py runs kvpress on the same ones."""
     _quiet()
+    from benchmarks.base import Request
     from harness import profile as timing
     from harness import report, request
 
     timing.check_writable(json)
     names = request.parts(method) or COMPARED
-    result = timing.on_samples(model, names, benchmark, length, limit, device, dtype)
+    asked = Request((length,), tuple(request.parts(subset)), limit)
+    result = timing.on_samples(model, names, benchmark, asked, device, dtype)
     report.print_samples_timing(result)
     if json:
         timing.write(result, json)

@@ -1,40 +1,29 @@
-"""A run from request to files: resolve, check, name the folder, run what is missing, summarise."""
+"""A run before its model is loaded: everything resolved and checked."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import benchmarks.registry
 from benchmarks.base import Benchmark, Request, Sample, content_hash
-from harness import models, provenance
+from harness import grid, models, provenance
 from harness.engine.adapter import describe
 from harness.errors import HarnessError
 from harness.models import EMBEDDED
-from harness.prompts import Prompts, stop_ids
+from harness.prompts import Prompts
 from harness.request import RunRequest
-from harness.results import SCHEMA_VERSION, Line, RunFolder, append_line, histogram_key
-from harness.runner import Evaluator, Item
-from harness.summary import BenchmarkFacts, summarise
-from harness.variants import Plan, plan
-from methods.base import Method
+from harness.results import RunFolder
+from harness.runner import Item
+from harness.summary import BenchmarkFacts
+from harness.variants import Plan
 from methods.registry import load_plugin, unknown
 
 #: samples a subset with the embedded model, which is there to try things out
 EMBEDDED_LIMIT = 3
-
-
-class Outcome(NamedTuple):
-    """A finished run: its folder, its summary, and whether it was there already."""
-
-    folder: RunFolder
-    summary: dict[str, Any]
-    was_complete: bool
 
 
 @dataclass
@@ -93,12 +82,13 @@ def resolve(request: RunRequest) -> Job:
     requests = {b.name: _request_for(b, request, wanted) for b in wanted}
     for benchmark in wanted:
         benchmark.check(requests[benchmark.name])
+    grid.check_names(request.method)
     config = models.config_of(request.model)
     most = int(config.get_text_config().max_position_embeddings)
     _check_lengths(request, most)
     device = models.pick_device(request.device)
     dtype = str(models.pick_dtype(request.dtype, device)).removeprefix("torch.")
-    planned = plan(request.grid(), describe(config, request.model))
+    planned = grid.plan(request.grid(), describe(config, request.model))
     prompts = Prompts(models.load_tokenizer(request.model))
     items = [Item(b, s) for b in wanted for s in b.samples(requests[b.name], prompts.text)]
     if not items:
@@ -161,125 +151,3 @@ def _tokens(prompts: Prompts, sample: Sample) -> int:
     context = prompts.context(sample.context, sample.chat_template)
     asked = prompts.question(sample.question, sample.answer_prefix, sample.chat_template)
     return len(context.ids) + len(asked) + sample.max_new_tokens
-
-
-Progress = Callable[[int, int], AbstractContextManager[Callable[[Line], None]]]
-
-
-def execute(job: Job, progress: Progress) -> Outcome:
-    """Run what is missing of a job and summarise. A complete run is only read; an incomplete one needs ``--resume``
-    or ``--force``."""
-    folder = job.folder
-    fresh = job.request.force or not folder.exists
-    lines = [] if fresh else _present(job, folder)
-    if len(lines) == job.expected:
-        summary = folder.summary() or _finish(job, folder, lines)
-        return Outcome(folder, summary, True)
-    lm = models.load_model(job.request.model, job.device, job.dtype)
-    if fresh:  # only now, so that a damaged model leaves no folder, and no old run is dropped for it
-        _start(job, folder)
-    evaluator = Evaluator(
-        lm,
-        job.prompts,
-        stop_ids(job.prompts, lm.model.generation_config),
-        job.plan.planned,
-        seed=job.request.seed,
-        query_aware=job.request.query_aware,
-        done=frozenset(line.key for line in lines),
-    )
-    known = folder.histogram_keys()
-    with (
-        folder.append("samples.jsonl") as samples,
-        folder.append("histograms.jsonl") as bins,
-        progress(len(lines), job.expected) as advance,
-    ):
-
-        def histogram(row: dict[str, Any]) -> None:
-            if histogram_key(row) not in known:
-                append_line(bins, row)
-
-        for line in evaluator.run(job.items, histogram):
-            append_line(samples, line.model_dump())
-            lines.append(line)
-            advance(line)
-    return Outcome(folder, _finish(job, folder, lines), False)
-
-
-def _start(job: Job, folder: RunFolder) -> None:
-    try:
-        folder.start(_run_record(job), list(_item_rows(job.items)))
-    except OSError as error:
-        raise HarnessError(f"--out {job.request.out} cannot be written to: {error}") from error
-
-
-def _present(job: Job, folder: RunFolder) -> list[Line]:
-    """The lines of a run that was started before, if it may be read or gone on with."""
-    record = folder.run()
-    if job.request.resume:
-        _check_same_code(job, record, folder)
-        folder.mend()
-    lines = folder.lines()
-    if len({line.key for line in lines}) < len(lines):
-        raise HarnessError(f"{folder.path} has doubled lines; run with --force to start over")
-    if len(lines) < job.expected and not job.request.resume:
-        raise HarnessError(
-            f"{folder.path} holds an incomplete run ({len(lines)} of {job.expected} lines); "
-            "add --resume to go on or --force to start over"
-        )
-    return lines
-
-
-def _check_same_code(job: Job, record: dict[str, Any], folder: RunFolder) -> None:
-    """A run must not be made half by one code and half by another."""
-    if record["method_hashes"] != _method_hashes(job):
-        raise HarnessError(f"{folder.path} was started with other method code; run with --force to start over")
-
-
-def _finish(job: Job, folder: RunFolder, lines: list[Line]) -> dict[str, Any]:
-    summary = summarise(lines, job.facts, len(lines) == job.expected, job.request.seed)
-    folder.finish(summary)
-    return summary
-
-
-def _method_hashes(job: Job) -> dict[str, str]:
-    by_name: dict[str, list[Method]] = {}
-    for variant, method, _ in job.plan.planned:
-        by_name.setdefault(variant.method, []).append(method)
-    return {name: provenance.method_hash(methods) for name, methods in by_name.items()}
-
-
-def _run_record(job: Job) -> dict[str, Any]:
-    request, short = job.request, models.short_name(job.request.model)
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "configuration": job.configuration,
-        "skipped": {name: reason.replace(request.model, short) for name, reason in job.plan.skipped.items()},
-        "hardware": provenance.hardware(job.device),
-        "attention_kernel": "kvprune masked (torch)",
-        "max_positions": job.max_positions,
-        "versions": provenance.versions(),
-        **provenance.commit(),
-        "method_hashes": _method_hashes(job),
-        "seeds": {"run": request.seed},
-        "data": request.data.name if request.data else None,
-        "benchmark_versions": {item.benchmark.name: item.benchmark.version for item in job.items},
-        "facts": {name: fact._asdict() for name, fact in job.facts.items()},
-    }
-
-
-def _item_rows(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
-    """One line a sample: its references, and its texts where they may be shipped."""
-    for benchmark, sample in items:
-        row: dict[str, Any] = {
-            "sample_id": sample.sample_id,
-            "context_id": sample.context_id,
-            "benchmark": benchmark.name,
-            "subset": sample.subset,
-            "length": sample.length,
-            "references": list(sample.references),
-            "all_classes": list(sample.all_classes),
-            "prompt_hash": content_hash(sample.context, sample.question, sample.answer_prefix),
-        }
-        if benchmark.shareable:
-            row |= {"context": sample.context, "question": sample.question, "answer_prefix": sample.answer_prefix}
-        yield row

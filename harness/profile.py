@@ -21,8 +21,10 @@ from harness.engine.adapter import LanguageModel, describe
 from harness.engine.decode import Question, decode
 from harness.engine.prefill import Context, check_positions, prefill
 from harness.errors import HarnessError
+from harness.grid import Grid, plan
+from harness.masks import masks
 from harness.prompts import Prompts, stop_ids
-from harness.variants import Grid, Planned, masks, plan
+from harness.variants import Planned
 
 REMOVED = tuple(map(Decimal, ("0.25", "0.5", "0.75", "0.875")))
 
@@ -131,12 +133,13 @@ def sweep(
 
 
 def on_samples(
-    model: str, methods: Sequence[str], benchmark: str, length: int, limit: int, device: str, dtype: str
+    model: str, methods: Sequence[str], benchmark: str, asked: Request, device: str, dtype: str
 ) -> dict[str, Any]:
     """Time the shared sweep on real samples and keep their texts, so that another harness can run the same ones."""
     bench = Sweep(model, methods, device, dtype)
     source = benchmarks.registry.get(benchmark)
-    samples = source.samples(Request(lengths=(length,), limit=limit), bench.prompts.text)
+    source.check(asked)
+    samples = source.samples(asked, bench.prompts.text)
     stop = stop_ids(bench.prompts, bench.lm.model.generation_config)
     timings = [bench.shared(bench.sample_prompt(sample, stop)) for sample in samples]
     texts = [[bench.prompts.decode(ids) for ids in timing.tokens] for timing in timings]
@@ -144,7 +147,7 @@ def on_samples(
         "kind": "samples",
         **_where(bench),
         "benchmark": benchmark,
-        "length": length,
+        "length": asked.lengths[0],
         "seconds": [round(timing.seconds, 3) for timing in timings],
         "scores": [
             [source.score(sample, text).score for text in own] for sample, own in zip(samples, texts, strict=True)

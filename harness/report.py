@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from harness.job import Job, Outcome
+from harness.execute import Outcome
+from harness.job import Job
 from harness.models import short_name
 from harness.results import Line
 
@@ -62,6 +63,9 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
         out.print(_table(f"{short_name(job.request.model)}, {title}, {_samples(job)}", cells))
     for name, reason in job.plan.skipped.items():
         out.print(f"not run: {name}: {reason}", markup=False, highlight=False)
+    if outcome.stale:
+        text = f"stale: {', '.join(outcome.stale)} changed since this run was made; --force runs it anew"
+        out.print(text, markup=False, highlight=False)
     state = "was complete already" if outcome.was_complete else "complete" if summary["complete"] else "incomplete"
     out.print(f"Results ({state}): {outcome.folder.path}", markup=False, highlight=False, soft_wrap=True)
 

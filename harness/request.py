@@ -13,7 +13,7 @@ import yaml
 
 from harness.defaults import DEFAULT_MODEL
 from harness.errors import HarnessError
-from harness.variants import Grid, parse_removed, parse_threshold
+from harness.grid import Grid, parse_removed, parse_threshold
 from methods.registry import unknown
 
 #: no count is larger; up to here floats are exact

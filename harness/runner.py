@@ -14,9 +14,10 @@ from benchmarks.base import Benchmark, Sample
 from harness.engine.adapter import LanguageModel
 from harness.engine.decode import Answer, Question, decode
 from harness.engine.prefill import BLOCK_BYTES, Context, Failure, Scored, out_of_memory, prefill
+from harness.masks import Masks, masks
 from harness.prompts import Prompts, cut
 from harness.results import Line
-from harness.variants import Masks, Planned, masks
+from harness.variants import Planned
 
 #: bins of a stored score histogram; scores outside the method's range fall into the first or the last
 BINS = 240

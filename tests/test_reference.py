@@ -17,10 +17,11 @@ import pytest
 import benchmarks.registry
 from benchmarks.base import Request, Sample, content_hash
 from harness import models
+from harness.grid import Grid, plan
 from harness.prompts import Prompts, stop_ids
 from harness.results import Line
 from harness.runner import Evaluator, Item
-from harness.variants import Grid, Planned, plan
+from harness.variants import Planned
 
 TRIAL = Path(os.environ.get("KVPRUNE_SHARED") or Path(__file__).parents[2] / "shared") / "data" / "trial"
 QUARTERS = tuple(map(Decimal, ("0.25", "0.5", "0.75")))

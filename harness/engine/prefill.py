@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -77,6 +77,7 @@ class Scored:
     failed: dict[Method, Failure] = field(default_factory=dict)
 
 
+Result = TypeVar("Result")
 Observer = Callable[[Observation], None]
 
 
@@ -155,7 +156,7 @@ def prefill(
         prefix.last_hidden = lm.forward(ids, 0, run)[0]
         prefix.keys = [keys for keys, _ in run.grown]
         prefix.values = [values for _, values in run.grown]
-    for extra, askers in _passes(book.methods, context).items():
+    for extra, askers in book.passes(context).items():
         tokens = _pass_ids(extra, context)
         obstacle = lm.obstacle(len(context.ids), len(context.ids) + len(tokens))
         if obstacle:
@@ -188,15 +189,6 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("allocate memory" in text or "out of memory" in text)
 
 
-def _passes(methods: Sequence[Method], context: Context) -> dict[Pass, list[Method]]:
-    """The extra passes on a context, each with the methods that score from it."""
-    wanted: dict[Pass, list[Method]] = {}
-    for method in methods:
-        for extra in method.passes(len(context.ids), context.prefix):
-            wanted.setdefault(extra, []).append(method)
-    return wanted
-
-
 def _pass_ids(extra: Pass, context: Context) -> list[int]:
     lead = context.ids[slice(*extra.lead_in)] if extra.lead_in else ()
     return [*context.encode(extra.instruction), *lead, *context.suffix, *context.ids[slice(*extra.target)]]
@@ -220,32 +212,37 @@ class _ScoreBook:
     def fail(self, methods: Sequence[Method], failure: Failure) -> None:
         self.failed |= {method: failure for method in methods if method not in self.failed}
 
-    def _try(self, method: Method, score: Callable[[], Tensor], shape: tuple[int, int]) -> Tensor | None:
-        """A method's scores, or None once it has failed: what foreign code does must not end the run of the others."""
+    def passes(self, context: Context) -> dict[Pass, list[Method]]:
+        """The extra passes on the context, each with the methods that score from it."""
+        wanted: dict[Pass, list[Method]] = {}
+        for method in self.methods:
+            for extra in self._try(method, partial(method.passes, len(context.ids), context.prefix)) or ():
+                wanted.setdefault(extra, []).append(method)
+        return wanted
+
+    def _try(self, method: Method, call: Callable[[], Result]) -> Result | None:
+        """What a method answers, or None once it has failed: foreign code must not end the run of the others."""
         if method in self.failed:
             return None
         try:
-            return _checked(method, score(), shape)
+            return call()
         except Exception as error:
             status = "oom" if out_of_memory(error) else "error"
             self.failed[method] = Failure(status, f"{type(error).__name__}: {error}")
         return None
 
     def observe(self, seen: Observation) -> None:
-        shape = (seen.keys.shape[0], seen.cached)
         for method in self.methods:
-            scores = self._try(method, partial(method.score, seen), shape)
+            scores = self._try(method, partial(_scores, method, seen))
             if scores is not None:
                 self.layers[method].append(scores)
 
     def observer_of(self, extra: Pass, askers: list[Method]) -> Observer:
-        start, stop = extra.target
-
         def observe(seen: Observation) -> None:
             for method in askers:
-                scores = self._try(method, partial(method.score_pass, seen, extra), (seen.keys.shape[0], stop - start))
+                scores = self._try(method, partial(_pass_scores, method, seen, extra))
                 if scores is not None:
-                    self.layers[method][seen.layer][:, start:stop] = scores
+                    self.layers[method][seen.layer][:, slice(*extra.target)] = scores
 
         return observe
 
@@ -253,6 +250,15 @@ class _ScoreBook:
         """``[L, H, T]`` of every method that did not fail; L is 0 where all layers have a sliding window."""
         done = ((method, self.layers[method]) for method in self.methods if method not in self.failed)
         return {method: torch.stack(layers) if layers else torch.empty(0, heads, cached) for method, layers in done}
+
+
+def _scores(method: Method, seen: Observation) -> Tensor:
+    return _checked(method, method.score(seen), (seen.keys.shape[0], seen.cached))
+
+
+def _pass_scores(method: Method, seen: Observation, extra: Pass) -> Tensor:
+    start, stop = extra.target
+    return _checked(method, method.score_pass(seen, extra), (seen.keys.shape[0], stop - start))
 
 
 def _checked(method: Method, scores: Tensor, shape: tuple[int, int]) -> Tensor:

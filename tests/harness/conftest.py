@@ -14,9 +14,9 @@ import methods.registry
 from harness import cli as command_line
 from harness import models
 from harness.engine.adapter import LanguageModel
+from harness.grid import Grid, plan
 from harness.prompts import Prompts
 from harness.runner import Evaluator
-from harness.variants import Grid, plan
 from tests.harness.driving import Ran, Runs
 from tests.harness.toys import Broken, Carded, Toy, save_model, toy_tokenizer
 from tests.tiny import tiny

@@ -9,9 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.grid import Grid, plan
 from harness.results import Line
 from harness.runner import Evaluator, Item
-from harness.variants import Grid, Plan, plan
+from harness.variants import Plan
 from methods.base import ModelInfo
 from tests.harness.toys import Toy, toy_sample
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import job, models
+from harness import models
 from tests.harness.driving import Ran, Runs
 
 TOY = ("--benchmark", "toy", "--limit", "1", "--subset", "red")
@@ -226,6 +226,6 @@ def test_an_unexpected_fault_keeps_its_traceback(runs: Runs, monkeypatch: pytest
     def fault(*_: object) -> None:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(job, "execute", fault)
+    monkeypatch.setattr("harness.execute.execute", fault)
     with pytest.raises(ZeroDivisionError, match="ours"):
         runs(*TOY, "--method", "knorm")

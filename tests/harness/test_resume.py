@@ -159,8 +159,16 @@ def test_other_method_code_refuses_to_resume(runs: Runs, monkeypatch: pytest.Mon
     real = provenance.method_hash
     monkeypatch.setattr(provenance, "method_hash", lambda *given: real(*given) + "x")
     refused = runs(*QUICK, "--resume")
-    assert (refused.code, "started with other method code; run with --force" in refused.err) == (2, True)
+    assert (refused.code, "was started with other method code (" in refused.err) == (2, True)
     assert contents(runs.folder) == before
+
+
+def test_a_complete_run_of_other_method_code_says_so(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(*QUICK)
+    real = provenance.method_hash
+    monkeypatch.setattr(provenance, "method_hash", lambda *given: real(*given) + "x")
+    again = runs(*QUICK)
+    assert (again.code, "stale: full, knorm, carded changed since this run was made" in again.out) == (0, True)
 
 
 def test_stopping_a_run_says_how_to_go_on(runs: Runs) -> None:

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from harness import runner
+from harness.masks import masks
 from harness.prompts import Prompts
 from harness.runner import Evaluator, accounting
-from harness.variants import masks
 from tests.harness.driving import HALF, decimals, evaluate, some
 from tests.harness.toys import checksum
 

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from benchmarks.base import Score
 from harness import runner
+from harness.grid import Grid, plan
 from harness.prompts import Prompts
 from harness.runner import Evaluator
-from harness.variants import Grid, plan
 from tests.harness.driving import HALF, evaluate, some
 from tests.harness.toys import FAILURES, Toy
 from tests.tiny import tiny

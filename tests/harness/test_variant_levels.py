@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError
-from harness.variants import Variant, parse_removed, parse_threshold
+from harness.grid import parse_removed, parse_threshold
+from harness.variants import Variant
 from methods.base import MethodError
 from tests.harness.driving import decimals, labels, planned
 from tests.harness.toys import Carded

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from harness.engine.prefill import Context, Failure, Prefix, Scored
-from harness.variants import Grid, Masks, Plan, masks, plan
+from harness.grid import Grid, plan
+from harness.masks import Masks, masks
+from harness.variants import Plan
 from methods.base import ModelInfo
 
 LAYERS, HEADS = 3, 2

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError
-from harness.variants import Grid, Variant, plan
+from harness.grid import Grid, plan
+from harness.variants import Variant
 from methods import registry
 from methods.base import MethodError, ModelInfo
 from tests.harness.driving import decimals, labels, planned

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from benchmarks import needles
 from benchmarks.base import Benchmark, Request, Sample, Score, Text
-from methods.base import Method, ModelInfo, Observation, Protection
+from methods.base import Method, ModelInfo, Observation, Pass, Protection
 from tests.tiny import tiny
 
 TEMPLATE = (
@@ -114,6 +114,11 @@ class Broken(Method):
     how: str = "raise"
     name: ClassVar[str] = "broken"
 
+    def passes(self, cached: int, prefix: int) -> list[Pass]:
+        if self.how == "passes":
+            raise RuntimeError("no pass today")
+        return []
+
     def score(self, seen: Observation) -> Tensor:
         good = torch.zeros(seen.keys.shape[:2])
         if self.how == "raise":
@@ -124,6 +129,8 @@ class Broken(Method):
             raise torch.OutOfMemoryError("no room on the card")
         if self.how == "interrupt":
             raise KeyboardInterrupt
+        if self.how == "passes":
+            return good
         bad = {"nan": good / 0, "inf": good + torch.inf, "shape": good[:, 1:], "dtype": good.double()}
         return bad[self.how]
 
@@ -137,4 +144,5 @@ FAILURES = {
     "inf": ("nan", "not finite"),
     "shape": ("error", "expected float32 [3, "),
     "dtype": ("error", "torch.float64"),
+    "passes": ("error", "RuntimeError: no pass today"),
 }

@@ -1,0 +1,109 @@
+"""A job to its files: run what is missing, line by line, and summarise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from harness import models
+from harness.errors import HarnessError
+from harness.job import Job
+from harness.prompts import stop_ids
+from harness.record import item_rows, method_hashes, run_record
+from harness.results import Line, RunFolder, append_line, histogram_key
+from harness.runner import Evaluator
+from harness.summary import summarise
+
+
+class Outcome(NamedTuple):
+    """A finished run: its folder, its summary, and whether it was there already.
+
+    ``stale`` names the methods whose code has changed since the run was made.
+    """
+
+    folder: RunFolder
+    summary: dict[str, Any]
+    was_complete: bool
+    stale: tuple[str, ...] = ()
+
+
+Progress = Callable[[int, int], AbstractContextManager[Callable[[Line], None]]]
+
+
+def execute(job: Job, progress: Progress) -> Outcome:
+    """Run what is missing of a job and summarise. A complete run is only read; an incomplete one needs ``--resume``
+    or ``--force``."""
+    folder = job.folder
+    fresh = job.request.force or not folder.exists
+    lines = [] if fresh else _present(job, folder)
+    if len(lines) == job.expected:
+        summary = folder.summary() or _finish(job, folder, lines)
+        return Outcome(folder, summary, True, _stale(job, folder))
+    lm = models.load_model(job.request.model, job.device, job.dtype)
+    if fresh:  # only now, so that a damaged model leaves no folder, and no old run is dropped for it
+        _start(job, folder)
+    evaluator = Evaluator(
+        lm,
+        job.prompts,
+        stop_ids(job.prompts, lm.model.generation_config),
+        job.plan.planned,
+        seed=job.request.seed,
+        query_aware=job.request.query_aware,
+        done=frozenset(line.key for line in lines),
+    )
+    known = folder.histogram_keys()
+    with (
+        folder.append("samples.jsonl") as samples,
+        folder.append("histograms.jsonl") as bins,
+        progress(len(lines), job.expected) as advance,
+    ):
+
+        def histogram(row: dict[str, Any]) -> None:
+            if histogram_key(row) not in known:
+                append_line(bins, row)
+
+        for line in evaluator.run(job.items, histogram):
+            append_line(samples, line.model_dump())
+            lines.append(line)
+            advance(line)
+    return Outcome(folder, _finish(job, folder, lines), False)
+
+
+def _start(job: Job, folder: RunFolder) -> None:
+    try:
+        folder.start(run_record(job), list(item_rows(job.items)))
+    except OSError as error:
+        raise HarnessError(f"--out {job.request.out} cannot be written to: {error}") from error
+
+
+def _present(job: Job, folder: RunFolder) -> list[Line]:
+    """The lines of a run that was started before, if it may be read or gone on with."""
+    stale = _stale(job, folder)
+    if job.request.resume:
+        folder.mend()
+    lines = folder.lines()
+    if len({line.key for line in lines}) < len(lines):
+        raise HarnessError(f"{folder.path} has doubled lines; run with --force to start over")
+    if len(lines) < job.expected and not job.request.resume:
+        raise HarnessError(
+            f"{folder.path} holds an incomplete run ({len(lines)} of {job.expected} lines); "
+            "add --resume to go on or --force to start over"
+        )
+    if stale and len(lines) < job.expected:  # a run must not be made half by one code and half by another
+        raise HarnessError(
+            f"{folder.path} was started with other method code ({', '.join(stale)}); run with --force to start over"
+        )
+    return lines
+
+
+def _stale(job: Job, folder: RunFolder) -> tuple[str, ...]:
+    """Methods whose code or weights are others than when the run was started."""
+    then, now = folder.run()["method_hashes"], method_hashes(job)
+    return tuple(name for name in now if then.get(name) != now[name])
+
+
+def _finish(job: Job, folder: RunFolder, lines: list[Line]) -> dict[str, Any]:
+    summary = summarise(lines, job.facts, len(lines) == job.expected, job.request.seed)
+    folder.finish(summary)
+    return summary

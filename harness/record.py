@@ -1,0 +1,57 @@
+"""What a run writes down about itself before its first sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from benchmarks.base import content_hash
+from harness import models, provenance
+from harness.job import Job
+from harness.results import SCHEMA_VERSION
+from harness.runner import Item
+from methods.base import Method
+
+
+def method_hashes(job: Job) -> dict[str, str]:
+    by_name: dict[str, list[Method]] = {}
+    for variant, method, _ in job.plan.planned:
+        by_name.setdefault(variant.method, []).append(method)
+    return {name: provenance.method_hash(methods) for name, methods in by_name.items()}
+
+
+def run_record(job: Job) -> dict[str, Any]:
+    request, short = job.request, models.short_name(job.request.model)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "configuration": job.configuration,
+        "skipped": {name: reason.replace(request.model, short) for name, reason in job.plan.skipped.items()},
+        "hardware": provenance.hardware(job.device),
+        "attention_kernel": "kvprune masked (torch)",
+        "max_positions": job.max_positions,
+        "versions": provenance.versions(),
+        **provenance.commit(),
+        "method_hashes": method_hashes(job),
+        "seeds": {"run": request.seed},
+        "data": request.data.name if request.data else None,
+        "benchmark_versions": {item.benchmark.name: item.benchmark.version for item in job.items},
+        "facts": {name: fact._asdict() for name, fact in job.facts.items()},
+    }
+
+
+def item_rows(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
+    """One line a sample: its references, and its texts where they may be shipped."""
+    for benchmark, sample in items:
+        row: dict[str, Any] = {
+            "sample_id": sample.sample_id,
+            "context_id": sample.context_id,
+            "benchmark": benchmark.name,
+            "subset": sample.subset,
+            "length": sample.length,
+            "references": list(sample.references),
+            "all_classes": list(sample.all_classes),
+            "prompt_hash": content_hash(sample.context, sample.question, sample.answer_prefix),
+        }
+        if benchmark.shareable:
+            row |= {"context": sample.context, "question": sample.question, "answer_prefix": sample.answer_prefix}
+        yield row
