@@ -3,7 +3,7 @@
 kvpress 0.5.5 needs transformers below 5.3, so this runs in an environment of its own and imports nothing of ours:
 
     python -m venv kvpress-env
-    kvpress-env/bin/pip install torch==2.13.0 'transformers<5.3' kvpress==0.5.5 gguf safetensors
+    kvpress-env/bin/pip install torch==2.13.0 'transformers<5.3' kvpress==0.5.5 gguf protobuf sentencepiece
     python -m harness profile samples --limit 1 --json ours.json
     kvpress-env/bin/python scripts/kvpress_sweep.py ours.json MODEL.gguf
 
