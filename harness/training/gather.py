@@ -22,6 +22,8 @@ from methods.kvzap.moments import Moments
 from methods.kvzap.targets import feature_size
 from methods.kvzip import REPEAT_ALL
 
+#: changes whenever what is collected from the same text and model does
+VERSION = 1
 #: documents between two saves of running moments
 SAVE_EVERY = 20
 
@@ -45,7 +47,14 @@ class Gatherer:
     def folder(self, *settings: object) -> Path:
         """Where the collection of this model, text, seed and ``settings`` is kept, outside any repository."""
         frame = self.prompts.frame
-        parts = (fingerprint(self.lm), self.excerpts.corpus.digest, self.prompts.text.fingerprint, frame, REPEAT_ALL)
+        parts = (
+            VERSION,
+            fingerprint(self.lm),
+            self.excerpts.corpus.digest,
+            self.prompts.text.fingerprint,
+            frame,
+            REPEAT_ALL,
+        )
         sizes = self.excerpts.sizes
         key = (*parts, self.excerpts.seed, self.features, sizes.window, sizes.held_out, *settings)
         return cache_folder() / "training" / hashlib.sha256(repr(key).encode()).hexdigest()[:16]

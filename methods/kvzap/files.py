@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from methods.base import MethodError
@@ -31,7 +32,7 @@ def save(surrogate: Surrogate, card: dict[str, Any], folder: Path, dtype: torch.
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{WEIGHTS}"
     held = {name: value.to("cpu", dtype).contiguous() for name, value in surrogate.state_dict().items()}
-    save_file(held, draft)
+    draft.write_bytes(to_bytes(held))  # its own writer would let nobody but the owner read the file
     draft.replace(folder / WEIGHTS)
     config = {**asdict(surrogate.shape), "features": surrogate.features}
     for name, content in ((CONFIG, config), (CARD, card)):

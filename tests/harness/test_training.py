@@ -285,7 +285,7 @@ def test_a_trained_surrogate_loads_and_its_card_says_what_it_is(model: str, kind
         key: card[key] for key in ("model", "kind", "features", "documents", "tokens", "held_out_documents", "seed")
     }
     assert said == {
-        "model": model,
+        "model": "model",
         "kind": kind,
         "features": "hidden",
         "documents": 7,

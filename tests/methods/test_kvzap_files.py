@@ -43,7 +43,9 @@ def test_a_saved_surrogate_reads_back(tmp_path: Path, kind: str) -> None:
     assert (found.surrogate.shape, found.surrogate.features) == (SHAPES[kind], "keys-values")
     for name, value in surrogate.state_dict().items():
         assert torch.equal(found.surrogate.state_dict()[name], value)
-    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted([WEIGHTS, CONFIG, CARD])
+    written = sorted((tmp_path / "new" / "folder").iterdir())
+    assert [path.name for path in written] == sorted([WEIGHTS, CONFIG, CARD])
+    assert len({path.stat().st_mode for path in written}) == 1  # the weights can be read by whoever reads the card
 
 
 def test_half_precision_halves_the_file(tmp_path: Path) -> None:
