@@ -34,6 +34,8 @@ class Sample:
     stop            strings that end an answer, cut off from it
     references      right answers
     length          the requested length in tokens; None where the benchmark has none
+    sampling        temperature, top_p and top_k of drawn answers; None = greedy
+    rollouts        answers of each variant; more than one only with sampling
     chat_template   whether the prompt is put in the model's chat template
     """
 
@@ -50,6 +52,7 @@ class Sample:
     all_classes: tuple[str, ...] = ()
     chat_template: bool = True
     sampling: dict[str, float] | None = None
+    rollouts: int = 1
     target: str | None = None
 
     def to_json(self) -> dict[str, Any]:

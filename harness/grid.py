@@ -16,6 +16,7 @@ from methods import registry
 from methods.base import Method, MethodError, ModelInfo, Unsupported
 from methods.budgets import BUDGETS
 
+PHASES = ("prefill", "decode", "both")
 DEFAULT_REMOVED = (Decimal("0.25"), Decimal("0.5"), Decimal("0.75"))
 
 
@@ -113,8 +114,8 @@ def _check(grid: Grid, info: ModelInfo) -> None:
     for budget in grid.budgets:
         if budget not in BUDGETS:
             raise HarnessError(registry.unknown("budget", budget, list(BUDGETS)))
-    if grid.phase != "prefill":
-        raise HarnessError(f"--phase {grid.phase!r} is not available; use prefill")
+    if grid.phase not in PHASES:
+        raise HarnessError(registry.unknown("phase", grid.phase, list(PHASES)))
     check_names(grid.methods)
     for option in map(option_of, grid.options):
         name = registry.resolve(option.method, info)
@@ -179,11 +180,14 @@ def _plan_method(
 ) -> Iterator[Planned]:
     for method in instances:
         if grid.phase not in method.phases:
-            raise Unsupported(f"{method.name} prunes in phase {', '.join(method.phases)} only")
+            raise Unsupported(f"{' and '.join(method.phases)} only")
         if budget not in method.budgets:
+            reason = method.refused.get(budget, "its scores do not fit it")
             raise Unsupported(
-                f"{method.name} does not work with budget {budget!r}; it takes {', '.join(method.budgets)}"
+                f"{method.name} does not work with budget {budget!r}: {reason}. It takes {', '.join(method.budgets)}"
             )
+        if grid.phase != "prefill" and budget in ("layer", "global"):
+            raise Unsupported(f"budget {budget!r} is for the prefill only; while decoding it is head or threshold")
         own = method.protects()
         levels = list(_levels(method, budget, grid, info))
         for window, sinks in itertools.product(grid.windows or (own.window,), grid.sinks or (sinks_of(own),)):

@@ -70,7 +70,7 @@ class Job:
     @property
     def expected(self) -> int:
         """How many lines a complete run has."""
-        return len(self.items) * len(self.plan.planned)
+        return sum(item.sample.rollouts for item in self.items) * len(self.plan.planned)
 
 
 def resolve(request: RunRequest) -> Job:

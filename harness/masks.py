@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from harness.engine.evict import Policy
 from harness.engine.prefill import Failure, Scored
 from harness.variants import Planned, Variant
 from methods.base import Method, Protection
@@ -39,9 +40,12 @@ def masks(planned: Sequence[Planned], scored: Scored, shape: tuple[int, int, int
     failed: dict[int, Failure] = {}
     rankings: dict[tuple[Method, Protection], Ranking] = {}
     for index, (variant, method, _) in enumerate(planned):
-        if method.is_control:
+        if method.is_control or variant.phase == "decode":
+            if method in scored.failed:
+                failed[index] = scored.failed[method]
             continue
-        protection = variant.protection()
+        kept = number_of_pairs(variant, cached)
+        protection = variant.protection() | method.mechanism_for(kept)
         protected = protection.mask(cached, prefix)
         short[index] = bool(protected.all()) or cached - prefix <= 1
         if short[index]:
@@ -53,17 +57,44 @@ def masks(planned: Sequence[Planned], scored: Scored, shape: tuple[int, int, int
         else:
             key = (method, protection)
             ranking = rankings.setdefault(key, Ranking(scores[method], protected))
-            keep[index], bound[index] = _apply(variant, ranking, cached)
+            keep[index] = _apply(variant, method, ranking, kept)
+            bound[index] = variant.budget != "threshold" and int(protected.sum()) > kept
     return Masks(keep, short, bound, failed)
 
 
-def _apply(variant: Variant, ranking: Ranking, cached: int) -> tuple[Tensor, bool]:
+def number_of_pairs(variant: Variant, cached: int) -> int:
+    """Pairs that a head keeps of ``cached``; all of them under a threshold, which sets no number."""
     assert variant.level is not None
+    if variant.level_kind == "threshold":
+        return cached
+    return (
+        min(int(variant.level), cached)
+        if variant.level_kind == "keep_tokens"
+        else number_kept(cached, Decimal(str(variant.level)))
+    )
+
+
+def _apply(variant: Variant, method: Method, ranking: Ranking, kept: int) -> Tensor:
     if variant.budget == "threshold":
-        return ranking.threshold(variant.level), False
-    if variant.level_kind == "keep_tokens":
-        kept = min(int(variant.level), cached)
-    else:
-        kept = number_kept(cached, Decimal(str(variant.level)))
-    by_budget = {"head": ranking.head, "layer": ranking.layer, "global": ranking.global_}
-    return by_budget[variant.budget](kept), int(ranking.protected.sum()) > kept
+        assert variant.level is not None
+        return ranking.threshold(variant.level)
+    if variant.budget == "head":
+        layers, _, cached = ranking.scores.shape
+        return ranking.head(method.kept_by_layer(kept, cached, layers))
+    return ranking.layer(kept) if variant.budget == "layer" else ranking.global_(kept)
+
+
+def policy_of(planned: Planned) -> Policy | None:
+    """How a variant prunes while it decodes; None in phase ``prefill`` and for the control."""
+    variant, method, _ = planned
+    if variant.phase == "prefill" or method.is_control:
+        return None
+    assert variant.level is not None
+    kind = variant.level_kind
+    return Policy(
+        method,
+        variant.protection(),
+        threshold=variant.level if kind == "threshold" else None,
+        removed=Decimal(str(variant.level)) if kind == "removed" else None,
+        keep_tokens=int(variant.level) if kind == "keep_tokens" else None,
+    )

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from benchmarks.base import Benchmark, Sample
 from harness.engine.adapter import LanguageModel
-from harness.engine.decode import Answer, Question, decode
+from harness.engine.decode import Answer, Question, decode_all
 from harness.engine.prefill import BLOCK_BYTES, Context, Failure, Scored, out_of_memory, prefill
-from harness.masks import Masks, masks
+from harness.engine.sampling import Sampling
+from harness.masks import Masks, masks, policy_of
 from harness.prompts import Prompts, cut
 from harness.results import Line
 from harness.variants import Planned
@@ -112,11 +113,26 @@ class Evaluator:
             sample.max_new_tokens,
             self.stop_ids,
             lambda ids: bool(sample.stop) and any(mark in self.prompts.decode(ids) for mark in sample.stop),
+            self._sampling(sample),
+        )
+
+    def _sampling(self, sample: Sample) -> Sampling | None:
+        """Noise comes from the run's seed and the problem, so that it is the same for all variants."""
+        if sample.sampling is None:
+            return None
+        return Sampling(
+            temperature=sample.sampling["temperature"],
+            stream=f"{self.seed}/{sample.sample_id}",
+            top_p=sample.sampling.get("top_p", 1.0),
+            top_k=int(sample.sampling.get("top_k", 0)),
         )
 
     def _missing(self, item: Item) -> list[Planned]:
-        sample_id = item.sample.sample_id
-        return [p for p in self.planned if (sample_id, p.variant.label, 0) not in self.done]
+        """Variants that lack a line of any rollout."""
+        return [p for p in self.planned if not all(key in self.done for key in self._keys(item, p))]
+
+    def _keys(self, item: Item, planned: Planned) -> list[tuple[str, str, int]]:
+        return [(item.sample.sample_id, planned.variant.label, n) for n in range(item.sample.rollouts)]
 
     def _question(
         self, item: Item, question: Question, context: Context, scored: Scored, planned: list[Planned], made: Masks
@@ -124,16 +140,23 @@ class Evaluator:
         missing = set(self._missing(item))
         wanted = [i for i, p in enumerate(planned) if p in missing]
         running = [i for i in wanted if i not in made.failed]
-        answers = decode(self.lm, scored.prefix, made.keep[running], question, self.block_bytes) if running else []
+        answers: list[list[Answer]] = []
+        if running:
+            policies = [policy_of(planned[i]) for i in running]
+            keep, rollouts = made.keep[running], item.sample.rollouts
+            answers = decode_all(self.lm, scored, keep, question, self.block_bytes, policies, rollouts, self.seed)
         by_index = dict(zip(running, answers, strict=True))
         for i in wanted:
-            line = self._line(item, planned[i], context)
-            if i in made.failed:
-                yield line.model_copy(update={"status": made.failed[i].status, "reason": made.failed[i].reason})
-            else:
-                yield self._answered(line, item, question, by_index[i], made, i)
+            for rollout, key in enumerate(self._keys(item, planned[i])):
+                if key in self.done:
+                    continue
+                line = self._line(item, planned[i], context, rollout)
+                if i in made.failed:
+                    yield line.model_copy(update={"status": made.failed[i].status, "reason": made.failed[i].reason})
+                else:
+                    yield self._answered(line, item, question, by_index[i][rollout], made, i)
 
-    def _line(self, item: Item, planned: Planned, context: Context) -> Line:
+    def _line(self, item: Item, planned: Planned, context: Context, rollout: int) -> Line:
         sample = item.sample
         return Line(
             **planned.variant.fields(),
@@ -143,6 +166,7 @@ class Evaluator:
             benchmark=item.benchmark.name,
             subset=sample.subset,
             length=sample.length,
+            rollout=rollout,
             status="ok",
             context_tokens=len(context.ids),
         )
@@ -160,36 +184,39 @@ class Evaluator:
             "finish_reason": answer.finish_reason,
             "generated_tokens": len(answer.ids),
             "bound_by": "protection" if made.bound[index] else None,
-            **accounting(made.keep[index], len(question.ids), answer.steps),
+            **accounting(made.keep[index], len(question.ids), answer.kept),
             **outcome,
         }
         return Line(**{**line.model_dump(), **found})  # checked: a score outside 0-100 is a fault of the benchmark
 
     def _all_failed(self, item: Item, context: Context, failure: Failure) -> Iterator[Line]:
         for planned in self._missing(item):
-            line = self._line(item, planned, context)
-            yield line.model_copy(update={"status": failure.status, "reason": failure.reason})
+            for rollout, key in enumerate(self._keys(item, planned)):
+                if key not in self.done:
+                    line = self._line(item, planned, context, rollout)
+                    yield line.model_copy(update={"status": failure.status, "reason": failure.reason})
 
 
 def _oom(error: BaseException) -> Failure:
     return Failure("oom", str(error) or "out of memory")
 
 
-def accounting(keep: Tensor, question_tokens: int, steps: int) -> dict[str, int | float]:
-    """Pairs kept and removed fractions of one answer under phase ``prefill``, where only context pairs are removed.
+def accounting(keep: Tensor, question_tokens: int, kept_after: Sequence[int]) -> dict[str, int | float]:
+    """Pairs kept and removed fractions of one answer.
 
-    keep ``[L, H, T]``; ``steps`` forwards ran after the prefill, the first with the question, each other with a token.
+    keep         ``[L, H, T]`` right after the prefill
+    kept_after   pairs still seen after each forward that followed, the first with the question, each other with a token
     """
     heads, cached = keep.shape[0] * keep.shape[1], keep.shape[2]
     pairs, kept = heads * cached, int(keep.sum())
-    gone = pairs - kept
-    seen = [heads * (cached + question_tokens + step) for step in range(steps)]
+    seen = [heads * (cached + question_tokens + step) for step in range(len(kept_after))]
+    removed = [(all_ - left) / all_ if all_ else 0.0 for all_, left in zip(seen, kept_after, strict=True)]
     return {
         "cached_pairs": pairs,
         "kept_pairs": kept,
-        "removed_context": gone / pairs if pairs else 0.0,
-        "removed_total": gone / seen[-1] if gone else 0.0,
-        "removed_time_mean": sum(gone / count for count in seen) / steps if gone else 0.0,
+        "removed_context": (pairs - kept) / pairs if pairs else 0.0,
+        "removed_total": removed[-1],
+        "removed_time_mean": sum(removed) / len(removed),
     }
 
 

@@ -110,6 +110,7 @@ class Observation:
     prefix          P, the length of the template prefix
     context_seed    a seed made from the run's seed and the context, for methods that draw numbers
     block_bytes     the largest temporary a method should make, in bytes
+    rotation        positions ``[m]`` -> the model's RoPE cos and sin for them, ``[m, r]`` (see :mod:`methods.rope`)
     """
 
     layer: int
@@ -123,6 +124,7 @@ class Observation:
     context_seed: int
     block_bytes: int
     project: Callable[[], Tensor]
+    rotation: Callable[[Tensor], tuple[Tensor, Tensor]]
     _shared: dict[Hashable, Any] = field(default_factory=dict)
 
     @property
@@ -151,6 +153,40 @@ class Observation:
         return self._shared[key]
 
 
+@dataclass
+class Step:
+    """What one attention layer shows in one forward while decoding, for V variants, after its attention is computed.
+
+    layer           0 <= layer < L, counted over prunable layers
+    hidden          ``[V, n, D]``
+    queries         ``[V, Hq, n, d]``
+    keys, values    ``[V, H, n, d]``: the new pairs alone
+    positions       ``[n]``
+    context_seed    as in :class:`Observation`
+    weight_sums     ``[V, Hq, C]``: attention weights of this forward, summed over its n queries; of hidden pairs 0
+    last_weights    ``[V, Hq, C]``: attention weights of its newest query
+    The two are there only for methods whose ``needs`` has "weights".
+    """
+
+    layer: int
+    hidden: Tensor
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    positions: Tensor
+    context_seed: int
+    weight_sums: Tensor
+    last_weights: Tensor
+
+    @property
+    def new(self) -> int:
+        return self.queries.shape[2]
+
+    @property
+    def group(self) -> int:
+        return self.queries.shape[1] // self.keys.shape[1]
+
+
 @dataclass(frozen=True)
 class Method:
     """A pruning method. Subclass, set the class variables, write :meth:`score`, and ``@register`` it.
@@ -163,11 +199,13 @@ class Method:
     summary: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     cost: ClassVar[str] = "none"
-    #: what :meth:`score` reads: any of "hidden", "queries" (keys and values are always there)
+    #: what scoring reads: any of "hidden", "queries", and while decoding "weights" (keys and values are always there)
     needs: ClassVar[frozenset[str]] = frozenset()
     phases: ClassVar[tuple[str, ...]] = ("prefill",)
     default_budget: ClassVar[str] = "head"
     budgets: ClassVar[tuple[str, ...]] = ("head", "layer", "global", "threshold")
+    #: why a budget that is not among ``budgets`` makes no sense, for the message
+    refused: ClassVar[dict[str, str]] = {}
     #: protection the method was published with; ``--sinks`` and ``--window`` replace it
     protection: ClassVar[Protection] = Protection()
     #: pairs that the method itself always keeps; no flag takes them away
@@ -176,6 +214,14 @@ class Method:
     score_range: ClassVar[tuple[float, float] | None] = None
     #: the control: removes nothing and takes no level
     is_control: ClassVar[bool] = False
+
+    def mechanism_for(self, kept: int) -> Protection:
+        """:attr:`mechanism` where a head keeps ``kept`` pairs, for methods whose own part depends on that number."""
+        return self.mechanism
+
+    def kept_by_layer(self, kept: int, cached: int, layers: int) -> list[int]:
+        """Pairs that each layer's heads keep under the ``head`` budget, whose mean is ``kept``."""
+        return [kept] * layers
 
     def bind(self, info: ModelInfo) -> Method:
         """A method ready for this model: weights loaded, shapes checked. Runs, and raises :class:`MethodError`, before
@@ -196,6 +242,17 @@ class Method:
         A method that scores in passes of its own returns here what a pair is worth that no pass scores.
         """
         raise NotImplementedError
+
+    def score_new(self, step: Step) -> Tensor:
+        """Scores of a decode forward's new pairs, float32 ``[V, H, n]``. Only for methods that prune while decoding."""
+        raise NotImplementedError
+
+    def score_step(self, step: Step, scores: Tensor) -> Tensor:
+        """Scores of all C pairs after a decode forward, float32 ``[V, H, C]``, from those before it ``[V, H, C - n]``.
+
+        As it stands old scores stay and :meth:`score_new` is appended.
+        """
+        return torch.cat([scores, self.score_new(step)], dim=-1)
 
     def passes(self, cached: int, prefix: int) -> list[Pass]:
         """Extra forwards the method asks for on a context of ``cached`` pairs, ``prefix`` of them the template's."""

@@ -57,7 +57,7 @@ class Ranking:
     @cached_property
     def _in_head(self) -> Tensor:
         """Rank of each pair in its head, 0 = best, ``[L, H, T]``."""
-        return _rank(self._first)
+        return ranks(self._first)
 
     @cached_property
     def _layer_order(self) -> Tensor:
@@ -70,12 +70,14 @@ class Ranking:
         layers, heads, cached = self.scores.shape
         flat = self._first.flip(-1).permute(2, 0, 1).reshape(-1)
         places = torch.arange(flat.numel(), device=flat.device)
-        ranks = torch.empty_like(places).scatter(0, flat.argsort(descending=True, stable=True), places)
-        return ranks.view(cached, layers, heads).permute(1, 2, 0).flip(-1)
+        rank = torch.empty_like(places).scatter(0, flat.argsort(descending=True, stable=True), places)
+        return rank.view(cached, layers, heads).permute(1, 2, 0).flip(-1)
 
-    def head(self, kept: int) -> Tensor:
-        """The best ``kept`` pairs of each head; bool ``[L, H, T]``."""
-        return self._or_protected(kept, self._in_head < kept)
+    def head(self, kept: int | list[int]) -> Tensor:
+        """The best ``kept`` pairs of each head, one number or one for each layer; bool ``[L, H, T]``."""
+        numbers = [kept] * len(self.scores) if isinstance(kept, int) else kept
+        layers = [self._or_protected(n, rank < n) for n, rank in zip(numbers, self._in_head, strict=True)]
+        return torch.stack(layers) if layers else torch.ones_like(self.scores, dtype=torch.bool)
 
     def layer(self, kept: int, floor: Fraction = ADAKV_FLOOR) -> Tensor:
         """AdaKV: the best ``H * kept`` pairs of each layer over its heads, of which every head is sure of its
@@ -109,7 +111,7 @@ class Ranking:
         return protected.expand_as(keep).clone() if int(protected.sum()) > kept else keep
 
 
-def _rank(scores: Tensor) -> Tensor:
+def ranks(scores: Tensor) -> Tensor:
     """Rank along the last axis, 0 = best; of equal scores the later position ranks first."""
     order = scores.flip(-1).argsort(dim=-1, descending=True, stable=True)
     places = torch.arange(scores.shape[-1], device=scores.device).expand_as(order)

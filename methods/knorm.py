@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from methods.base import Method, Observation
+from methods.base import Method, Observation, Step
 from methods.registry import register
 
 
@@ -21,5 +21,10 @@ class Knorm(Method):
     summary: ClassVar[str] = "keeps the keys with the smallest norm"
     paper: ClassVar[str] = "arXiv 2406.11430"
 
+    phases: ClassVar[tuple[str, ...]] = ("prefill", "decode", "both")
+
     def score(self, seen: Observation) -> Tensor:
         return -seen.keys.float().norm(dim=-1)
+
+    def score_new(self, step: Step) -> Tensor:
+        return -step.keys.float().norm(dim=-1)

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from methods.base import Method, Observation
+from methods.base import Method, Observation, Step
 from methods.registry import register
 
 
@@ -20,8 +20,16 @@ class Random(Method):
 
     name: ClassVar[str] = "random"
     summary: ClassVar[str] = "uniform random scores"
+    phases: ClassVar[tuple[str, ...]] = ("prefill", "decode", "both")
 
     def score(self, seen: Observation) -> Tensor:
-        generator = torch.Generator().manual_seed((seen.context_seed * 1009 + seen.layer) % 2**63)
-        draw = torch.rand(seen.keys.shape[:2], generator=generator, dtype=torch.float32)
-        return draw.to(seen.keys.device)
+        return self._draw(seen.context_seed, seen.layer, 0, seen.keys)
+
+    def score_new(self, step: Step) -> Tensor:
+        draws = [self._draw(step.context_seed, step.layer, int(p), step.keys[0, :, :1]) for p in step.positions]
+        return torch.cat(draws, dim=-1).expand(step.keys.shape[0], -1, -1)
+
+    def _draw(self, seed: int, layer: int, position: int, like: Tensor) -> Tensor:
+        """Draws for the pairs of ``like [H, m, d]``, whose first one stands at ``position``; ``[H, m]``."""
+        generator = torch.Generator().manual_seed(((seed * 1009 + layer) * 2_097_169 + position) % 2**63)
+        return torch.rand(like.shape[:2], generator=generator, dtype=torch.float32).to(like.device)

@@ -122,6 +122,14 @@ class LanguageModel:
         heads = self.info.query_heads
         return weight.detach().view(weight.shape[0], heads, -1).transpose(0, 1)
 
+    def rotation(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """RoPE's cos and sin for ``positions [m]``, ``[m, r]`` float32, as the model applies them in a layer."""
+        like = torch.empty(1, device=self.device, dtype=torch.float32)
+        kinds = getattr(self.decoder.rotary_emb, "layer_types", None)
+        extra = (self.config.layer_types[layer],) if kinds else ()
+        cos, sin = self.decoder.rotary_emb(like, positions.unsqueeze(0), *extra)
+        return cos[0], sin[0]
+
     @contextmanager
     def engaged(self) -> Iterator[None]:
         """The model with our attention function in place; its own one is back afterwards, whatever happens."""

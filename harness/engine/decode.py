@@ -1,16 +1,19 @@
-"""Greedy decoding of many variants of one context as one batch."""
+"""Decoding of many variants of one context as one batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
+from harness.engine.evict import Policy, make_evictors
 from harness.engine.masked import MaskedRun
-from harness.engine.prefill import BLOCK_BYTES, Prefix, check_positions
+from harness.engine.prefill import BLOCK_BYTES, Prefix, Scored, check_positions
+from harness.engine.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -21,51 +24,88 @@ class Question:
     max_new_tokens  answer limit
     stop_ids        tokens that end an answer, the first token included
     stop_text       given the answer's ids so far, whether a stop string has appeared in its text
+    sampling        how tokens are drawn; None: the most likely one
     """
 
     ids: tuple[int, ...]
     max_new_tokens: int
     stop_ids: frozenset[int] = frozenset()
     stop_text: Callable[[Sequence[int]], bool] = lambda ids: False
+    sampling: Sampling | None = None
 
 
 @dataclass(frozen=True)
 class Answer:
     """Generated ids without the stop token; ``finish_reason`` is ``stop``, ``length`` or ``nan``.
 
-    ``steps`` counts the forwards after the prefill: one with the question, then one for each token fed back.
+    steps   forwards after the prefill: one with the question, then one for each token fed back
+    kept    pairs that the variant still sees after each of them, over layers and heads
     """
 
     ids: tuple[int, ...]
     finish_reason: str
     steps: int
+    kept: tuple[int, ...] = field(default=(), compare=False)
 
 
 def decode(
     lm: LanguageModel, prefix: Prefix, keep: Tensor, question: Question, block_bytes: int = BLOCK_BYTES
 ) -> list[Answer]:
-    """Answer one question with each variant; ``keep`` is bool ``[V, L, H, T]``. Returns V answers in order.
+    """One answer of each of V variants that prune in the prefill only; ``keep`` is bool ``[V, L, H, T]``."""
+    return [answers[0] for answers in decode_all(lm, Scored(prefix), keep, question, block_bytes)]
 
-    Variants with the same mask are decoded once; a finished variant leaves the batch. The prefix is not changed, so
-    the next question on it starts from the same state.
+
+def decode_all(
+    lm: LanguageModel,
+    scored: Scored,
+    keep: Tensor,
+    question: Question,
+    block_bytes: int = BLOCK_BYTES,
+    policies: Sequence[Policy | None] = (),
+    rollouts: int = 1,
+    seed: int = 0,
+) -> list[list[Answer]]:
+    """Answer one question with each variant; returns for each variant in order its rollouts.
+
+    keep      bool ``[V, L, H, T]``: what the prefill left of the prefix
+    policies  for each variant how it prunes while decoding, or None
+    rollouts  answers of each variant; more than one needs sampling
+    seed      the run's, for methods that draw numbers
+
+    Variants with the same mask and policy are decoded once; a finished row leaves the batch. Neither prefix nor scores
+    are changed, so the next question starts from the same state.
     """
+    prefix = scored.prefix
     shape = (lm.info.layers, lm.info.kv_heads, prefix.cached)
     if keep.shape[1:] != shape or not len(keep) or not question.ids:
         raise ValueError(f"decode needs masks [V >= 1, {shape}] and a question, got {list(keep.shape)}, {question.ids}")
+    if rollouts > 1 and question.sampling is None:
+        raise ValueError("several rollouts of a greedy answer are the same; give the question a sampling")
     needed = prefix.cached + len(question.ids) + question.max_new_tokens
     check_positions(lm, prefix.cached, needed, "prompt and answer")
-    first_of, same = distinct(keep)
-    answers = _decode_distinct(lm, prefix, keep[first_of], question, block_bytes)
-    return [answers[index] for index in same]
+    policies = policies or [None] * len(keep)
+    first_of, same = distinct(keep, policies)
+    rows = [Row(index, rollout) for index in first_of for rollout in range(rollouts)]
+    batch = _Batch(lm, scored, keep, question, policies, rows, block_bytes, seed)
+    answers = batch.run()
+    return [answers[index * rollouts : (index + 1) * rollouts] for index in same]
 
 
-def distinct(keep: Tensor) -> tuple[list[int], list[int]]:
-    """The first variant of each different mask, and for every variant its index among those."""
-    seen: dict[bytes, int] = {}
+class Row(NamedTuple):
+    """One row of a batch: a variant and which of its rollouts."""
+
+    variant: int
+    rollout: int
+
+
+def distinct(keep: Tensor, policies: Sequence[Policy | None] = ()) -> tuple[list[int], list[int]]:
+    """The first variant of each different mask and policy, and for every variant its index among those."""
+    seen: dict[tuple[bytes, Policy | None], int] = {}
     first_of: list[int] = []
     same: list[int] = []
-    for index, mask in enumerate(keep.flatten(1).cpu()):
-        key = mask.numpy().tobytes()
+    policies = policies or [None] * len(keep)
+    for index, (mask, policy) in enumerate(zip(keep.flatten(1).cpu(), policies, strict=True)):
+        key = (mask.numpy().tobytes(), policy)
         if key not in seen:
             seen[key] = len(first_of)
             first_of.append(index)
@@ -73,54 +113,99 @@ def distinct(keep: Tensor) -> tuple[list[int], list[int]]:
     return first_of, same
 
 
-def _decode_distinct(
-    lm: LanguageModel, prefix: Prefix, keep: Tensor, question: Question, block_bytes: int
-) -> list[Answer]:
-    variants = keep.shape[0]
-    generated: list[list[int]] = [[] for _ in range(variants)]
-    reasons = ["length"] * variants
-    steps = [0] * variants
-    alive = list(range(variants))
-    run = MaskedRun(lm, prefix, keep, len(question.ids) + question.max_new_tokens, block_bytes)
-    ids = torch.tensor([question.ids], device=lm.device).expand(variants, -1)
-    with lm.engaged():
-        for step in range(question.max_new_tokens):
-            hidden = run.advance(ids)[:, -1]
-            best, broken = next_tokens(lm, hidden, block_bytes)
-            going = []
-            for row, variant in enumerate(alive):
-                token = best[row]
-                steps[variant] += 1
-                if broken[row]:
-                    reasons[variant] = "nan"
-                elif token in question.stop_ids:
-                    reasons[variant] = "stop"
+class _Batch:
+    """All rows that decode one question together."""
+
+    def __init__(
+        self,
+        lm: LanguageModel,
+        scored: Scored,
+        keep: Tensor,
+        question: Question,
+        policies: Sequence[Policy | None],
+        rows: list[Row],
+        block_bytes: int,
+        seed: int,
+    ) -> None:
+        self.lm = lm
+        self.question = question
+        self.rows = rows
+        self.block_bytes = block_bytes
+        masks = keep[[row.variant for row in rows]]
+        prefix = scored.prefix
+        evictors = make_evictors([policies[row.variant] for row in rows], scored.scores, masks, prefix.context.prefix)
+        capacity = len(question.ids) + question.max_new_tokens
+        context_seed = prefix.context.seed(seed)
+        self.state = MaskedRun(lm, prefix, masks, capacity, block_bytes, evictors, context_seed)
+        self.kept_of_prefix = masks.flatten(1).sum(dim=1).tolist()
+        self.alive = list(range(len(rows)))
+        self.generated: list[list[int]] = [[] for _ in rows]
+        self.kept: list[list[int]] = [[] for _ in rows]
+        self.reasons = ["length"] * len(rows)
+
+    def run(self) -> list[Answer]:
+        question = self.question
+        ids = torch.tensor([question.ids], device=self.lm.device).expand(len(self.rows), -1)
+        with self.state.engaged():
+            for step in range(question.max_new_tokens):
+                hidden = self.state.advance(ids)[:, -1]
+                self._count()
+                going = self._take(hidden, step)
+                if not going or step + 1 == question.max_new_tokens:
+                    break
+                if len(going) < len(self.alive):
+                    self.alive = [self.alive[place] for place in going]
+                    self.state.select(going)
+                ids = torch.tensor([[self.generated[row][-1]] for row in self.alive], device=self.lm.device)
+        parts = zip(self.generated, self.reasons, self.kept, strict=True)
+        return [Answer(tuple(ids), reason, len(kept), tuple(kept)) for ids, reason, kept in parts]
+
+    def _take(self, hidden: Tensor, step: int) -> list[int]:
+        """Choose each row's next token; returns the places of the rows that go on."""
+        rollouts = [self.rows[row].rollout for row in self.alive]
+        tokens, broken = next_tokens(self.lm, hidden, self.block_bytes, self.question.sampling, rollouts, step)
+        going = []
+        for place, row in enumerate(self.alive):
+            if broken[place]:
+                self.reasons[row] = "nan"
+            elif tokens[place] in self.question.stop_ids:
+                self.reasons[row] = "stop"
+            else:
+                self.generated[row].append(tokens[place])
+                if self.question.stop_text(self.generated[row]):
+                    self.reasons[row] = "stop"
                 else:
-                    generated[variant].append(token)
-                    if question.stop_text(generated[variant]):
-                        reasons[variant] = "stop"
-                    else:
-                        going.append(row)
-            if not going or step + 1 == question.max_new_tokens:
-                break
-            if len(going) < len(alive):
-                alive = [alive[row] for row in going]
-                run.select(going)
-            ids = torch.tensor([[generated[variant][-1]] for variant in alive], device=lm.device)
-    return [Answer(tuple(ids), reason, count) for ids, reason, count in zip(generated, reasons, steps, strict=True)]
+                    going.append(place)
+        return going
+
+    def _count(self) -> None:
+        """Note how many pairs each row still sees after a forward."""
+        suffix = self.lm.info.layers * self.lm.info.kv_heads * self.state.used
+        evicting = {place: count for evictor in self.state.evictors for place, count in evictor.kept().items()}
+        for place, row in enumerate(self.alive):
+            self.kept[row].append(evicting.get(place, self.kept_of_prefix[row] + suffix))
 
 
-def next_tokens(lm: LanguageModel, hidden: Tensor, block_bytes: int) -> tuple[list[int], list[bool]]:
-    """The most likely next token of each row of ``hidden [V, D]``, and whether a row's logits hold a NaN.
-
-    Rows of the LM head are split to the byte budget.
+def next_tokens(
+    lm: LanguageModel,
+    hidden: Tensor,
+    block_bytes: int,
+    sampling: Sampling | None = None,
+    rollouts: Sequence[int] = (),
+    step: int = 0,
+) -> tuple[list[int], list[bool]]:
+    """The next token of each row of ``hidden [V, D]``, the most likely or a drawn one, and whether a row's logits hold
+    a NaN. Rows of the LM head are split to the byte budget.
     """
     vocabulary = lm.model.get_output_embeddings().weight.shape[0]
     rows = max(1, block_bytes // (hidden.element_size() * vocabulary))
-    best: list[int] = []
+    chosen: list[int] = []
     broken: list[bool] = []
     for start in range(0, hidden.shape[0], rows):
         logits = lm.logits(hidden[start : start + rows])
-        best += logits.argmax(dim=-1).tolist()
+        if sampling is None:
+            chosen += logits.argmax(dim=-1).tolist()
+        else:
+            chosen += sampling.pick(logits, rollouts[start : start + rows], step).tolist()
         broken += torch.isnan(logits).any(dim=-1).tolist()
-    return best, broken
+    return chosen, broken

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
 from harness.engine.attention import causal_attention
+from harness.engine.observe import Captured
 from methods.base import Method, MethodError, Observation, Pass
 
 #: default size of the largest temporary, in bytes
@@ -94,7 +95,7 @@ class DenseRun:
         self.block_bytes = block_bytes
         self.observer = observer
         self.grown: list[tuple[Tensor, Tensor]] = []
-        self.hidden: Tensor | None = None
+        self.hidden = Captured()
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
         old_keys, old_values = self.cache.keys, self.cache.values
@@ -109,10 +110,9 @@ class DenseRun:
         return out.unsqueeze(0)
 
     def _observation(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Observation:
-        assert self.hidden is not None, "the attention pre-hook did not run"
         return Observation(
             layer=self.lm.place[layer],
-            hidden=self.hidden[0],
+            hidden=self.hidden.value[0],
             queries=queries,
             keys=keys,
             values=values,
@@ -122,22 +122,12 @@ class DenseRun:
             context_seed=self.seed,
             block_bytes=self.block_bytes,
             project=lambda: self.lm.output_projection(layer),
+            rotation=lambda positions: self.lm.rotation(layer, positions),
         )
 
-    @contextmanager
-    def hooked(self) -> Iterator[None]:
-        """Pre-hooks on the prunable attention modules, which hand over their input; always taken off again."""
-
-        def keep(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self.hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-
-        layers = self.lm.prunable if self.observer is not None else []
-        handles = [self.lm.attention[i].register_forward_pre_hook(keep, with_kwargs=True) for i in layers]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+    def engaged(self) -> AbstractContextManager[None]:
+        """The model with our attention in place, and its attention inputs captured if someone observes."""
+        return self.hidden.engaged(self.lm, self.lm.prunable if self.observer is not None else [])
 
 
 def prefill(
@@ -152,7 +142,7 @@ def prefill(
     ids = torch.tensor([context.ids], device=lm.device)
     run_seed = context.seed(seed)
     run = DenseRun(lm, prefix, 0, run_seed, block_bytes, book.observe if book.methods else None)
-    with lm.engaged(), run.hooked():
+    with run.engaged():
         prefix.last_hidden = lm.forward(ids, 0, run)[0]
         prefix.keys = [keys for keys, _ in run.grown]
         prefix.values = [values for _, values in run.grown]
@@ -165,7 +155,7 @@ def prefill(
         if not askers:
             continue
         run = DenseRun(lm, prefix, len(context.ids), run_seed, block_bytes, book.observer_of(extra, askers))
-        with lm.engaged(), run.hooked():
+        with run.engaged():
             lm.forward(torch.tensor([tokens], device=lm.device), len(context.ids), run)
     return Scored(prefix, book.stacked(lm.info.kv_heads, len(context.ids)), book.failed)
 

@@ -55,7 +55,7 @@ def collect(lm: LanguageModel, chat: Repetition, kind: str, take: Taker) -> None
 
     cache = Prefix(Context(chat.ids, chat.prefix), [], [], torch.empty(0))
     run = DenseRun(lm, cache, 0, 0, BLOCK_BYTES, observe)
-    with lm.engaged(), run.hooked():
+    with run.engaged():
         lm.forward(torch.tensor([chat.ids], device=lm.device), 0, run)
 
 

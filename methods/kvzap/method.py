@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from methods.base import Method, MethodError, ModelInfo, Observation, Protection
+from methods.base import Method, MethodError, ModelInfo, Observation, Protection, Step
 from methods.kvzap.surrogate import Surrogate
-from methods.kvzap.targets import features
+from methods.kvzap.targets import features, step_features
 from methods.kvzap.weights import best_kind, find, thresholds
 from methods.registry import register, register_alias
 
@@ -28,6 +28,7 @@ class KVzap(Method):
     weights: str = ""
 
     paper: ClassVar[str] = "arXiv 2601.07891"
+    phases: ClassVar[tuple[str, ...]] = ("prefill", "decode", "both")
     needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
     default_budget: ClassVar[str] = "threshold"
     protection: ClassVar[Protection] = Protection(window=128)
@@ -46,6 +47,13 @@ class KVzap(Method):
     def thresholds(self, info: ModelInfo) -> dict[str, float]:
         """Those of the surrogate's card; for NVIDIA's weights the paper's, keyed by themselves (``{"-6": -6.0}``)."""
         return thresholds(info.name, self.kind, self.weights)
+
+    def score_new(self, step: Step) -> Tensor:
+        if self._surrogate is None:
+            raise MethodError(f"{self.name} has no surrogate yet; use what bind(info) returns")
+        variants, heads, new, _ = step.keys.shape
+        scores = self._surrogate.scores(step.layer, step_features(step, self._surrogate.features))
+        return scores.view(heads, variants, new).transpose(0, 1)
 
     def fingerprint(self) -> str:
         return self._surrogate.fingerprint() if self._surrogate is not None else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from methods.base import Observation
+from methods.base import Observation, Step
 from methods.kvzip import largest_weights
 from methods.kvzip_plus import weighed
 
@@ -25,6 +25,14 @@ def features(seen: Observation, kind: str) -> Tensor:
     new = slice(seen.cached - seen.new, None)
     parts = [part[:, new].transpose(0, 1).flatten(1) for part in (seen.keys, seen.values)]
     return torch.cat(parts, dim=1).float()
+
+
+def step_features(step: Step, kind: str) -> Tensor:
+    """The same of the new tokens of a decode forward of V variants, float32 ``[V * n, F]``."""
+    if kind == "hidden":
+        return step.hidden.float().flatten(0, 1)
+    parts = [part.transpose(1, 2).flatten(2) for part in (step.keys, step.values)]
+    return torch.cat(parts, dim=2).float().flatten(0, 1)
 
 
 def feature_size(kind: str, hidden_size: int, kv_heads: int, head_size: int) -> int:

@@ -62,7 +62,7 @@ def refused(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         (("--method", "carded", "--keep-tokens", "8"), "--keep-tokens never applies to the threshold budget"),
         (("--method", "streaming_llm", "--budget", "layer"), "streaming_llm does not work with budget 'layer'"),
         (("--method", "knorm", "--budget", "threshold"), "knorm has no calibrated thresholds"),
-        (("--phase", "decode"), "--phase 'decode' is not available; use prefill"),
+        (("--phase", "later"), "unknown phase 'later'; known, nearest first: "),
         (("--limit", "0"), "--limit must be a whole number from 1"),
         (("--limit", "-3"), "--limit must be a whole number from 1"),
         (("--length", "0"), "--length must be a whole number from 1"),
@@ -208,7 +208,7 @@ def test_negative_thresholds_are_given_with_an_equals_sign(runs: Runs) -> None:
 def test_what_is_not_run_is_said(runs: Runs) -> None:
     done = runs(*TOY, "--method", "streaming_llm,knorm", "--budget", "layer")
     assert done.code == 0
-    assert "not run: streaming_llm: streaming_llm does not work with budget 'layer'; it takes head" in done.out
+    assert "not run: streaming_llm: streaming_llm does not work with budget 'layer': its scores are" in done.out
 
 
 def test_failed_variants_do_not_fail_the_run(runs: Runs) -> None:

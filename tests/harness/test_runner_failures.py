@@ -57,7 +57,7 @@ def test_a_prefill_without_memory_fails_its_context_only(
 def test_a_decode_without_memory_fails_its_question_only(
     evaluator: Callable[..., Evaluator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = runner.decode
+    real = runner.decode_all
     calls: list[int] = []
 
     def second_fails(*args: Any) -> Any:
@@ -66,7 +66,7 @@ def test_a_decode_without_memory_fails_its_question_only(
             raise torch.OutOfMemoryError("full card")
         return real(*args)
 
-    monkeypatch.setattr(runner, "decode", second_fails)
+    monkeypatch.setattr(runner, "decode_all", second_fails)
     lines = evaluate(evaluator("knorm", removed=HALF), [*some(2), *some(4)[2:]])
     assert [line.status for line in lines] == ["ok", "ok", "oom", "oom", *["ok"] * 4]
     assert len({line.key for line in lines}) == len(lines) == 8

@@ -123,7 +123,10 @@ def test_a_wrong_option_is_refused(text: str, message: str) -> None:
 def test_an_unsupported_budget_is_skipped_with_a_note_when_others_remain() -> None:
     found = planned("streaming_llm", "knorm", budgets=("layer",), removed=decimals("0.5"))
     assert [p.variant.label for p in found.planned] == ["full", "knorm layer 0.5"]
-    assert found.skipped == {"streaming_llm": "streaming_llm does not work with budget 'layer'; it takes head"}
+    assert found.skipped == {
+        "streaming_llm": "streaming_llm does not work with budget 'layer': its scores are positions, "
+        "the same in all heads and layers. It takes head"
+    }
 
 
 def test_only_the_budgets_that_a_method_cannot_take_are_skipped() -> None:
@@ -164,10 +167,17 @@ def test_what_a_methods_own_code_raises_is_its_own_fault(
     assert "knorm head 0.5" in [p.variant.label for p in found.planned]
 
 
-@pytest.mark.parametrize("phase", ["decode", "both", "sideways"])
-def test_phases_that_are_not_there_are_refused(phase: str) -> None:
-    with pytest.raises(HarnessError, match=f"'{phase}' is not available; use prefill"):
-        planned("knorm", phase=phase)
+def test_an_unknown_phase_is_refused() -> None:
+    with pytest.raises(HarnessError, match="unknown phase 'sideways'; known, nearest first: decode, prefill, both"):
+        planned("knorm", phase="sideways")
+
+
+def test_a_method_that_cannot_prune_while_decoding_is_skipped_with_a_note_or_an_error_alone() -> None:
+    found = planned("kvzip", "knorm", phase="decode", removed=decimals("0.5"))
+    assert [p.variant.label for p in found.planned] == ["full", "knorm head 0.5"]
+    assert found.skipped == {"kvzip": "prefill only"}
+    with pytest.raises(HarnessError, match="kvzip: prefill only"):
+        planned("kvzip", phase="both")
 
 
 def test_unknown_names_are_refused_with_the_nearest_first() -> None:

@@ -49,12 +49,17 @@ def observation(tokens: int = 5) -> Observation:
         context_seed=0,
         block_bytes=2**20,
         project=lambda: random(9, 16, 4),
+        rotation=lambda positions: (torch.ones(len(positions), 4), torch.zeros(len(positions), 4)),
     )
 
 
 def test_published_settings() -> None:
     for cls in (KVzapLinear, KVzapMLP):
-        assert (cls.default_budget, cls.protection, cls.phases) == ("threshold", Protection(window=128), ("prefill",))
+        assert (cls.default_budget, cls.protection, cls.phases) == (
+            "threshold",
+            Protection(window=128),
+            ("prefill", "decode", "both"),
+        )
 
 
 @pytest.mark.parametrize(("name", "kind"), [("kvzap_linear", "linear"), ("kvzap_mlp", "mlp")])

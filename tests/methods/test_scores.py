@@ -305,7 +305,9 @@ def test_an_observation_shows_what_the_layer_computed(lm64: LanguageModel) -> No
 
 def test_a_shared_part_is_made_once() -> None:
     empty = torch.empty(1, 1, 1)
-    seen = Observation(0, empty, empty, empty, empty, empty, 1.0, 0, 0, 1, lambda: empty)
+    seen = Observation(
+        0, empty, empty, empty, empty, empty, 1.0, 0, 0, 1, lambda: empty, lambda positions: (empty, empty)
+    )
     made: list[int] = []
     for _ in range(3):
         seen.shared("part", lambda: made.append(1) or len(made))

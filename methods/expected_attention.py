@@ -1,0 +1,88 @@
+"""Expected Attention: the attention that queries still to come are expected to give."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from methods.base import Method, MethodError, Observation, Protection
+from methods.registry import register
+from methods.rope import rotate, unrotate
+
+SINKS = 4
+
+
+class Moments(NamedTuple):
+    """Mean ``[Hq, d]`` and covariance ``[Hq, d, d]`` (None where it is off) of the queries to come."""
+
+    mean: Tensor
+    covariance: Tensor | None
+
+
+@register
+@dataclass(frozen=True)
+class ExpectedAttention(Method):
+    """s = (mean over the group's query heads of a + epsilon) * ||v||, a = softmax of ln E[exp(q . k / sqrt d)] for a
+    Gaussian query: mu . k / sqrt d + k Sigma k / (2 d). Devoto et al., "Expected Attention", arXiv 2510.00636,
+    section 3.
+
+    mu and Sigma are those of the context's queries before RoPE, without the first four tokens, turned by the mean of
+    the rotations of the next ``n_future`` positions. The first four pairs are kept and take no part in the softmax. The
+    value's norm is taken without the output projection, as in the authors' code. The default epsilon and budget are
+    those of their published results; ``--option expected_attention.epsilon=0 --budget head`` is their class as it
+    stands. float32 throughout; the authors' softmax runs in the model's dtype.
+
+    n_future    positions after the context that are averaged over
+    epsilon     added to the attention before the value's norm weighs it
+    covariance  whether the term with Sigma is there
+    vnorm       whether the value's norm weighs
+    """
+
+    n_future: int = 512
+    epsilon: float = 0.01
+    covariance: bool = True
+    vnorm: bool = True
+
+    name: ClassVar[str] = "expected_attention"
+    summary: ClassVar[str] = "attention expected from the queries of the next 512 positions"
+    paper: ClassVar[str] = "arXiv 2510.00636"
+    cost: ClassVar[str] = "one d x d form for each pair and query head"
+    needs: ClassVar[frozenset[str]] = frozenset({"queries"})
+    default_budget: ClassVar[str] = "layer"
+    mechanism: ClassVar[Protection] = Protection(sinks=SINKS)
+
+    def __post_init__(self) -> None:
+        if self.n_future < 1 or not (self.epsilon >= 0 and math.isfinite(self.epsilon)):
+            got = f"n_future={self.n_future}, epsilon={self.epsilon}"
+            raise MethodError(f"{self.name} needs n_future >= 1 and epsilon >= 0, got {got}")
+
+    def score(self, seen: Observation) -> Tensor:
+        scores = torch.zeros(seen.keys.shape[:2], device=seen.keys.device)
+        if seen.cached <= SINKS:
+            return scores
+        moments = self._moments(seen)
+        keys = seen.keys[:, SINKS:].float().repeat_interleave(seen.group, dim=0)
+        logits = torch.bmm(keys, moments.mean.unsqueeze(-1))[..., 0] * seen.scaling
+        if moments.covariance is not None:
+            logits += (torch.bmm(keys, moments.covariance) * keys).sum(dim=-1) * (seen.scaling**2 / 2)
+        attention = logits.softmax(dim=-1).view(-1, seen.group, logits.shape[-1]).mean(dim=1)
+        weight = seen.values[:, SINKS:].float().norm(dim=-1) if self.vnorm else 1.0
+        scores[:, SINKS:] = (attention + self.epsilon) * weight
+        return scores
+
+    def _moments(self, seen: Observation) -> Moments:
+        cos, sin = seen.rotation(seen.positions)
+        queries = unrotate(seen.queries.float(), cos, sin)[:, SINKS:]
+        mean = queries.mean(dim=1)
+        after = int(seen.positions[-1]) + 1
+        future = torch.arange(after, after + self.n_future, device=seen.positions.device)
+        cos, sin = (part.mean(dim=0) for part in seen.rotation(future))
+        turned = rotate(mean, cos, sin)
+        if not self.covariance:
+            return Moments(turned, None)
+        centred = rotate(queries - mean.unsqueeze(1), cos, sin)
+        return Moments(turned, torch.bmm(centred.transpose(1, 2), centred) / queries.shape[1])

@@ -1,0 +1,43 @@
+"""TOVA: what the newest token looks at, the same for all heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from methods.base import Method, Observation, Protection, Step
+from methods.registry import register
+from methods.snapkv import window_weights
+
+
+@register
+@dataclass(frozen=True)
+class TOVA(Method):
+    """s = attention weight of the newest token, mean over all query heads of the layer, so that every head of a layer
+    keeps the same tokens. Oren et al., "Transformers are Multi-State RNNs", arXiv 2401.06104, section 4.
+
+    The newest token itself is always kept, as in kvpress; the paper does not force it.
+    """
+
+    name: ClassVar[str] = "tova"
+    summary: ClassVar[str] = "attention of the newest token, the same in all heads of a layer"
+    paper: ClassVar[str] = "arXiv 2401.06104"
+    cost: ClassVar[str] = "attention weights of one query"
+    needs: ClassVar[frozenset[str]] = frozenset({"queries", "weights"})
+    budgets: ClassVar[tuple[str, ...]] = ("head", "global", "threshold")
+    refused: ClassVar[dict[str, str]] = {"layer": "all heads of a layer have the same scores: it would be head again"}
+    mechanism: ClassVar[Protection] = Protection(window=1)
+
+    phases: ClassVar[tuple[str, ...]] = ("prefill", "decode", "both")
+
+    def score(self, seen: Observation) -> Tensor:
+        weights = window_weights(seen, 1).mean(dim=0)
+        scores = torch.ones(seen.keys.shape[0], seen.cached, device=seen.keys.device)
+        scores[:, : weights.shape[-1]] = weights
+        return scores
+
+    def score_step(self, step: Step, scores: Tensor) -> Tensor:
+        return step.last_weights.mean(dim=1, keepdim=True).expand(-1, scores.shape[1], -1)
