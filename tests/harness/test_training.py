@@ -21,12 +21,14 @@ from harness.prompts import Prompts
 from harness.training import gather, train
 from harness.training.collect import Repetition, collect, repetition
 from harness.training.data import open_corpus
+from harness.training.fit import NUMBERS, rounded
 from harness.training.plan import Excerpts, Sizes, make_plan
 from harness.training.progress import Progress
 from harness.training.store import Shape, Store
 from methods.base import MethodError, ModelInfo
 from methods.kvzap import files
 from methods.kvzap.method import KVzapLinear, KVzapMLP
+from methods.kvzap.surrogate import Surrogate, needed_shape
 from methods.kvzip import REPEAT_ALL
 from tests.tiny import hook_count, some_ids, tiny
 
@@ -301,13 +303,17 @@ def test_a_trained_surrogate_loads_and_its_card_says_what_it_is(model: str, kind
     assert f"Held-out features and targets: {2 * torch.tensor(shapes).prod().item() / 1e6:,.0f} MB" in printed
 
 
+class Killed(BaseException):
+    """Ends a training where it stands, as a signal would."""
+
+
 def stop_after(monkeypatch: pytest.MonkeyPatch, forwards: int) -> None:
     """Let a training be killed after so many forwards."""
     left = [forwards]
 
     def counted(*given: Any) -> None:
         if not left[0]:
-            raise KeyboardInterrupt
+            raise Killed
         left[0] -= 1
         collect(*given)
 
@@ -321,7 +327,7 @@ def test_a_killed_training_goes_on_and_ends_as_if_it_had_not_been(
 ) -> None:
     monkeypatch.setattr(gather, "SAVE_EVERY", 2)
     stop_after(monkeypatch, forwards)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Killed):
         run(model, kind, "resumed", documents=6)
     # 6 held-out documents and 6 to learn; moments are saved after every second one
     lost = 1 if kind == "linear" and forwards == 9 else 0
@@ -379,6 +385,17 @@ def test_another_model_under_the_same_name_is_collected_anew(model: str, monkeyp
     run(model, "mlp", "second", documents=2)
     first, second = ((Path(model).parent / out / files.WEIGHTS).read_bytes() for out in ("first", "second"))
     assert first != second
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+def test_figures_are_those_of_the_weights_as_they_are_read_back(tmp_path: Path, kind: str) -> None:
+    surrogate = Surrogate(needed_shape(INFO, kind))
+    files.save(surrogate, {}, tmp_path, NUMBERS[kind])
+    before = {name: value.clone() for name, value in surrogate.state_dict().items()}
+    after = rounded(surrogate).state_dict()
+    for name, value in files.load(tmp_path).surrogate.state_dict().items():
+        assert torch.equal(after[name], value)
+        assert torch.equal(value, before[name]) == (kind == "linear")
 
 
 def test_keys_and_values_train_too(model: str) -> None:
