@@ -21,7 +21,7 @@ class Masks(NamedTuple):
 
     keep     bool ``[V, L, H, T]``
     short    variant by variant: the context is no longer than the protection, so nothing was pruned
-    bound    variant by variant: protection alone exceeds the number to keep
+    bound    variant by variant: protection alone exceeds the number to keep, of some layer at least
     failed   index of a variant -> (status, reason); its mask keeps everything and is not to be used
     """
 
@@ -57,8 +57,9 @@ def masks(planned: Sequence[Planned], scored: Scored, shape: tuple[int, int, int
         else:
             key = (method, protection)
             ranking = rankings.setdefault(key, Ranking(scores[method], protected))
-            keep[index] = _apply(variant, method, ranking, kept)
-            bound[index] = variant.budget != "threshold" and int(protected.sum()) > kept
+            numbers = method.kept_by_layer(kept, cached, shape[0]) if variant.budget == "head" else [kept]
+            keep[index] = _apply(variant, ranking, numbers)
+            bound[index] = variant.budget != "threshold" and int(protected.sum()) > min(numbers, default=kept)
     return Masks(keep, short, bound, failed)
 
 
@@ -74,14 +75,14 @@ def number_of_pairs(variant: Variant, cached: int) -> int:
     )
 
 
-def _apply(variant: Variant, method: Method, ranking: Ranking, kept: int) -> Tensor:
+def _apply(variant: Variant, ranking: Ranking, numbers: list[int]) -> Tensor:
+    """``numbers`` has the pairs a head keeps: one for each layer under the ``head`` budget, else one for all."""
     if variant.budget == "threshold":
         assert variant.level is not None
         return ranking.threshold(variant.level)
     if variant.budget == "head":
-        layers, _, cached = ranking.scores.shape
-        return ranking.head(method.kept_by_layer(kept, cached, layers))
-    return ranking.layer(kept) if variant.budget == "layer" else ranking.global_(kept)
+        return ranking.head(numbers)
+    return ranking.layer(numbers[0]) if variant.budget == "layer" else ranking.global_(numbers[0])
 
 
 def policy_of(planned: Planned) -> Policy | None:

@@ -49,9 +49,10 @@ class SnapKV(Method):
     def score(self, seen: Observation) -> Tensor:
         pool = max_pool1d if self.pool == "max" else avg_pool1d
         weights = window_weights(seen, WINDOW)
-        smooth = pool(weights.unsqueeze(0), self.kernel, stride=1, padding=self.kernel // 2)[0]
         scores = torch.zeros(seen.queries.shape[0], seen.cached, device=seen.keys.device)
-        scores[:, : smooth.shape[-1]] = smooth
+        if weights.shape[-1]:  # torch pools no empty row
+            smooth = pool(weights.unsqueeze(0), self.kernel, stride=1, padding=self.kernel // 2)[0]
+            scores[:, : smooth.shape[-1]] = smooth
         return scores.view(-1, seen.group, seen.cached).mean(dim=1)
 
 

@@ -42,8 +42,9 @@ class Sampling:
         if self.top_p < 1:
             ordered, places = logits.sort(dim=-1, descending=True)
             shares = ordered.softmax(dim=-1)
-            before = shares.cumsum(dim=-1) - shares  # the first token is always inside
-            outside = torch.zeros_like(before, dtype=torch.bool).scatter(-1, places, before >= self.top_p)
+            beyond = shares.cumsum(dim=-1) - shares >= self.top_p
+            beyond[:, 0] = False  # the first token is always inside
+            outside = torch.zeros_like(beyond).scatter(-1, places, beyond)
             logits = logits.masked_fill(outside, float("-inf"))
         return logits
 

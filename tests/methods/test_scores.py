@@ -17,6 +17,7 @@ from methods.kvzip import REPEAT_ALL, REPEAT_FROM, KVzip
 from methods.kvzip_plus import SMALLEST, KVzipPlus
 from methods.random import Random
 from methods.streaming_llm import StreamingLLM
+from tests.methods.scoring import scores_of
 from tests.tiny import Plain, Seen, some_ids, tiny
 
 TOKENS, TEMPLATE = 64, 5
@@ -39,10 +40,7 @@ def context(tokens: int = TOKENS, prefix: int = TEMPLATE) -> Context:
 
 
 def score(lm: LanguageModel, method: Method, given: Context | None = None, **more: int) -> Tensor:
-    """Scores ``[L, H, T]``; a method that failed says why."""
-    scored = prefill(lm, given or context(), [method], **more)
-    assert scored.failed == {}
-    return scored.scores[method]
+    return scores_of(lm, method, given or context(), **more)
 
 
 def reconstruction(
