@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.harness.driving import Runs, contents
 
@@ -60,7 +61,7 @@ def test_a_killed_run_that_is_resumed_equals_an_uninterrupted_one(runs: Runs, pl
     killed = subprocess.run(
         [*command, "--out", str(tmp_path / "killed")],
         cwd=ROOT,
-        env={**os.environ, "KILL_AT": "11", "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "KILL_AT": "11", "OMP_NUM_THREADS": str(torch.get_num_threads())},
         capture_output=True,
         text=True,
         timeout=120,
