@@ -102,7 +102,7 @@ class Ranking:
         """Protected pairs and those with a score of at least ``tau``; bool ``[L, H, T]``.
 
         The result of judging each pair when it leaves the window (KVzap, arXiv 2601.07891, section 3.3), seen right
-        after the prefill: :class:`methods.eviction.DelayedEviction` is the same rule for one token at a time.
+        after the prefill; while decoding the evictor goes on with the same rule.
         """
         return (self.scores >= tau) | self.protected.to(self.scores.device)
 

@@ -16,13 +16,13 @@ from harness.engine.evict import Policy, make_evictors
 from harness.engine.masked import MaskedRun
 from harness.engine.prefill import Context, Scored, prefill
 from methods.base import Method, Observation, Protection, Step
-from methods.budgets import number_kept
-from methods.eviction import DelayedEviction
+from methods.budgets import Ranking, number_kept
 from methods.h2o import H2O
 from methods.knorm import Knorm
 from methods.random import Random
 from methods.streaming_llm import StreamingLLM
 from methods.tova import TOVA
+from tests.delayed import delayed
 from tests.tiny import some_ids, tiny
 
 CONTEXT = some_ids(30)
@@ -87,21 +87,23 @@ def test_600_new_tokens_at_a_script_of_scores_lose_exactly_what_the_threshold_sa
         assert torch.equal(layer, expected)
 
 
-def test_the_evictor_is_delayed_eviction_where_the_prefill_prunes_too(lm: LanguageModel) -> None:
-    window, steps = 6, 40
-    reference = DelayedEviction(50.0, window)
-    reference.append(script(torch.arange(len(CONTEXT)), 3))
-    for start, stop in [(30, 35), *((p, p + 1) for p in range(35, 35 + steps))]:
-        last = reference.append(script(torch.arange(start, stop), 3))
+@pytest.mark.parametrize(("window", "sinks"), [(0, 0), (6, 0), (6, 3), (60, 0)])
+def test_prefill_and_evictor_together_are_delayed_eviction_token_by_token(
+    lm: LanguageModel, window: int, sinks: int
+) -> None:
+    steps, tau = 40, 50.0
+    protection = Protection(sinks=sinks, window=window)
+    cached = len(CONTEXT) + len(ASKED) + steps
     found = scored(lm, Scripted())
-    before = DelayedEviction(50.0, window).append(script(torch.arange(len(CONTEXT)), 3))
-    keep = before.expand(1, lm.info.layers, -1, -1).clone()
-    evictors = make_evictors([Policy(Scripted(), Protection(window=window), threshold=50.0)], found.scores, keep, 0)
+    before = Ranking(found.scores[Scripted()], protection.mask(len(CONTEXT), 0)).threshold(tau)
+    keep = before.unsqueeze(0)
+    evictors = make_evictors([Policy(Scripted(), protection, threshold=tau)], found.scores, keep, 0)
     run = MaskedRun(lm, found.prefix, keep, len(ASKED) + steps, evictors=evictors)
     with run.engaged():
         run.advance(torch.tensor([ASKED]))
         for token in some_ids(steps, seed=2):
             run.advance(torch.tensor([[token]]))
+    last = delayed(script(torch.arange(cached), 3), tau, window, [1] * cached, sinks)
     assert all(torch.equal(layer[0], last) for layer in evictors[0].keep)
 
 
