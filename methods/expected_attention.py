@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from methods.attention import BLOCK
 from methods.base import Method, MethodError, Observation, Protection
 from methods.registry import register
 from methods.rope import rotate, unrotate
@@ -65,24 +67,46 @@ class ExpectedAttention(Method):
         if seen.cached <= SINKS:
             return scores
         moments = self._moments(seen)
-        keys = seen.keys[:, SINKS:].float().repeat_interleave(seen.group, dim=0)
-        logits = torch.bmm(keys, moments.mean.unsqueeze(-1))[..., 0] * seen.scaling
-        if moments.covariance is not None:
-            logits += (torch.bmm(keys, moments.covariance) * keys).sum(dim=-1) * (seen.scaling**2 / 2)
+        logits = torch.cat([_logits(moments, keys, seen) for keys in seen.keys[:, SINKS:].split(_rows(seen), 1)], dim=1)
         attention = logits.softmax(dim=-1).view(-1, seen.group, logits.shape[-1]).mean(dim=1)
         weight = seen.values[:, SINKS:].float().norm(dim=-1) if self.vnorm else 1.0
         scores[:, SINKS:] = (attention + self.epsilon) * weight
         return scores
 
     def _moments(self, seen: Observation) -> Moments:
-        cos, sin = seen.rotation(seen.positions)
-        queries = unrotate(seen.queries.float(), cos, sin)[:, SINKS:]
-        mean = queries.mean(dim=1)
+        count = seen.new - SINKS
+        mean = torch.stack([queries.sum(dim=1) for queries in _unrotated(seen)]).sum(dim=0) / count
         after = int(seen.positions[-1]) + 1
         future = torch.arange(after, after + self.n_future, device=seen.positions.device)
         cos, sin = (part.mean(dim=0) for part in seen.rotation(future))
         turned = rotate(mean, cos, sin)
         if not self.covariance:
             return Moments(turned, None)
-        centred = rotate(queries - mean.unsqueeze(1), cos, sin)
-        return Moments(turned, torch.bmm(centred.transpose(1, 2), centred) / queries.shape[1])
+        total = torch.zeros(mean.shape[0], mean.shape[1], mean.shape[1], device=mean.device)
+        for queries in _unrotated(seen):
+            centred = rotate(queries - mean.unsqueeze(1), cos, sin)
+            total += torch.bmm(centred.transpose(1, 2), centred)
+        return Moments(turned, total / count)
+
+
+def _rows(seen: Observation) -> int:
+    """Tokens of a block whose float32 vectors of all query heads, a few copies of them, fit the byte budget."""
+    return max(1, min(seen.block_bytes, BLOCK) // (16 * seen.queries.shape[0] * seen.queries.shape[2]))
+
+
+def _unrotated(seen: Observation) -> Iterator[Tensor]:
+    """The context's queries before RoPE, without those of the first tokens, in blocks ``[Hq, m, d]``, float32."""
+    # one call for all positions: a rotary module may choose its angles by the furthest of them
+    cos, sin = seen.rotation(seen.positions)
+    parts = (part.split(_rows(seen), dim=-2) for part in (seen.queries[:, SINKS:], cos[SINKS:], sin[SINKS:]))
+    for queries, own_cos, own_sin in zip(*parts, strict=True):
+        yield unrotate(queries.float(), own_cos, own_sin)
+
+
+def _logits(moments: Moments, keys: Tensor, seen: Observation) -> Tensor:
+    """ln E[exp(q . k / sqrt d)] ``[Hq, m]`` of a block of keys ``[H, m, d]``."""
+    keys = keys.float().repeat_interleave(seen.group, dim=0)
+    logits = torch.bmm(keys, moments.mean.unsqueeze(-1))[..., 0] * seen.scaling
+    if moments.covariance is not None:
+        logits += (torch.bmm(keys, moments.covariance) * keys).sum(dim=-1) * (seen.scaling**2 / 2)
+    return logits
