@@ -1,4 +1,4 @@
-"""Delayed eviction (KVzap, arXiv 2601.07891, section 3.3) in plain Python: the rule that budgets and evictor must meet."""
+"""Delayed eviction (KVzap, arXiv 2601.07891, section 3.3) in plain Python, for budgets and evictor to meet."""
 
 from __future__ import annotations
 
