@@ -64,7 +64,7 @@ def print_methods(plugins: Sequence[str]) -> None:
             cls.paper,
             ", ".join(cls.phases),
             cls.default_budget,
-            _protection(method.protects() | cls.mechanism),
+            _protection(method.protects() | method.mechanism_for(0)),
             cls.cost,
             options,
         )

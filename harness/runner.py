@@ -229,7 +229,7 @@ def histograms(planned: Sequence[Planned], scored: Scored, prefix: int) -> Itera
     for variant, method, _ in planned:
         if method.score_range is None or method not in scored.scores:
             continue
-        protection = variant.protection()
+        protection = variant.protection() | method.mechanism_for(scored.prefix.cached)
         if (method, protection) in seen:
             continue
         seen.add((method, protection))

@@ -61,10 +61,9 @@ class Variant:
         return columns
 
     def protection(self) -> Protection:
-        """What this variant may not remove, the method's own mechanism included."""
+        """What this variant may not remove, beside the method's own mechanism."""
         prefix = self.sinks == "prefix"
-        asked = Protection(0 if prefix else int(self.sinks), self.window, prefix)
-        return asked | registry.get(self.method).mechanism
+        return Protection(0 if prefix else int(self.sinks), self.window, prefix)
 
 
 def build_from_options(name: str, options: str) -> Method:

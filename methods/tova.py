@@ -19,8 +19,11 @@ class TOVA(Method):
     """s = attention weight of the newest token, mean over all query heads of the layer, so that every head of a layer
     keeps the same tokens. Oren et al., "Transformers are Multi-State RNNs", arXiv 2401.06104, section 4.
 
-    The newest token itself is always kept, as in kvpress; the paper does not force it.
+    keep_newest   the newest token itself always stays, as in kvpress; false: only if its weight is among the largest,
+                  as in the paper
     """
+
+    keep_newest: bool = True
 
     name: ClassVar[str] = "tova"
     summary: ClassVar[str] = "attention of the newest token, the same in all heads of a layer"
@@ -29,15 +32,16 @@ class TOVA(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"queries", "weights"})
     budgets: ClassVar[tuple[str, ...]] = ("head", "global", "threshold")
     refused: ClassVar[dict[str, str]] = {"layer": "all heads of a layer have the same scores: it would be head again"}
-    mechanism: ClassVar[Protection] = Protection(window=1)
-
     phases: ClassVar[tuple[str, ...]] = ("prefill", "decode", "both")
 
+    def mechanism_for(self, kept: int) -> Protection:
+        return Protection(window=1 if self.keep_newest else 0)
+
     def score(self, seen: Observation) -> Tensor:
-        weights = window_weights(seen, 1).mean(dim=0)
-        scores = torch.ones(seen.keys.shape[0], seen.cached, device=seen.keys.device)
-        scores[:, : weights.shape[-1]] = weights
-        return scores
+        before = window_weights(seen, 1)
+        own = (1 - before.sum(dim=-1, keepdim=True)).clamp(min=0)
+        weights = torch.cat([before, own], dim=-1).mean(dim=0)
+        return weights.expand(seen.keys.shape[0], -1)
 
     def score_step(self, step: Step, scores: Tensor) -> Tensor:
         return step.last_weights.mean(dim=1, keepdim=True).expand(-1, scores.shape[1], -1)

@@ -99,10 +99,12 @@ def make_evictors(
 def _judge_once(policy: Policy, scores: Tensor, keep: Tensor, new: int, prefix: int) -> Tensor:
     """Threshold: the pairs that leave the window with this forward are kept where their score is at least tau."""
     assert policy.threshold is not None
-    cached, window = scores.shape[-1], policy.protection.window
+    cached = scores.shape[-1]
+    protection = policy.protection | policy.method.mechanism_for(cached)
+    window = protection.window
     leaving = slice(max(0, cached - new - window), max(0, cached - window))
     stays = scores[:, leaving] >= policy.threshold
-    stays |= policy.protection.mask(cached, prefix)[leaving].to(keep.device)
+    stays |= protection.mask(cached, prefix)[leaving].to(keep.device)
     keep[:, leaving] &= stays
     return keep
 

@@ -107,12 +107,20 @@ def test_snapkv_refuses_senseless_options(kind: type[SnapKV], options: dict[str,
 
 
 def test_tova_is_the_newest_tokens_weight_averaged_over_all_query_heads(lm64: LanguageModel) -> None:
-    expected = table(
-        dense(lm64), TOKENS - 1, lambda layer, _, t: sum(weights[-1, t].item() for weights in layer.weights) / 9
-    )
+    expected = table(dense(lm64), TOKENS, lambda layer, _, t: sum(w[-1, t].item() for w in layer.weights) / 9)
     scores = scores_of(lm64, TOVA(), context())
-    torch.testing.assert_close(scores[..., :-1], expected, **CLOSE)
+    torch.testing.assert_close(scores, expected, **CLOSE)
     assert torch.equal(scores, scores[:, :1].expand_as(scores))
+
+
+def test_tova_keeps_the_newest_token_where_it_is_told_to(lm64: LanguageModel) -> None:
+    options = ("tova.keep_newest=true", "tova.keep_newest=false")
+    found, scores = masks_of(lm64, context(), "tova", keep_tokens=(1,), options=options)
+    best = scores["tova"].argmax(dim=-1)
+    assert (best != TOKENS - 1).any()
+    forced, free = found.keep[1:].int().argmax(dim=-1)
+    assert (forced == TOKENS - 1).all() and torch.equal(free, best)
+    assert (found.keep[1:].sum(dim=-1) == 1).all()
 
 
 def test_keydiff_is_minus_the_cosine_to_the_mean_direction_of_the_keys(lm64: LanguageModel) -> None:
