@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import ClassVar
 
@@ -23,7 +24,7 @@ from methods.random import Random
 from methods.streaming_llm import StreamingLLM
 from methods.tova import TOVA
 from tests.delayed import delayed
-from tests.tiny import some_ids, tiny
+from tests.tiny import Plain, some_ids, tiny
 
 CONTEXT = some_ids(30)
 ASKED = some_ids(5, seed=1)
@@ -129,11 +130,67 @@ def test_streaming_llm_rolls_over_its_sinks_and_the_newest(lm: LanguageModel) ->
             assert head.nonzero().flatten().tolist() == [0, 1, 2, 3, *range(cached - 8, cached)]
 
 
-def test_h2o_keeps_its_newest_half_and_the_largest_sums_of_the_rest(lm: LanguageModel) -> None:
-    cached = len(CONTEXT) + len(ASKED) + 20
-    for layer in final_masks(lm, Policy(H2O(), Protection(), keep_tokens=12), 20):
-        assert layer[:, cached - 6 :].all()
-        assert (layer.sum(dim=-1) == 12).all()
+@dataclass
+class Dropping:
+    """One KV head whose pairs are really dropped: their places and what each is worth, by H2O's or TOVA's rule."""
+
+    method: Method
+    capacity: int
+    heads: slice  # query heads of this KV head
+    places: list[int] = field(default_factory=list)
+    worth: list[float] = field(default_factory=list)
+
+    def see(self, weights: Tensor, cached: int) -> None:
+        """Attention weights ``[Hq, n, C]`` on the pairs that are left and on n new ones."""
+        new = weights.shape[1]
+        self.places += range(cached - new, cached)
+        self.worth += [0.0] * new
+        received = weights[self.heads].sum(dim=(0, 1)) if isinstance(self.method, H2O) else weights[:, -1].mean(dim=0)
+        before = self.worth if isinstance(self.method, H2O) else [0.0] * len(self.worth)
+        self.worth = [old + gain for old, gain in zip(before, received.tolist(), strict=True)]
+
+    def drop(self) -> list[int]:
+        """Which of the pairs stay, as places in the head's own list."""
+        newest = (self.capacity + 1) // 2 if isinstance(self.method, H2O) else 1
+        count = len(self.places)
+        others = sorted(range(count - newest), key=self.worth.__getitem__, reverse=True)[: self.capacity - newest]
+        staying = sorted([*others, *range(count - newest, count)])
+        self.places, self.worth = [self.places[i] for i in staying], [self.worth[i] for i in staying]
+        return staying
+
+
+def kept_by_dropping(lm: LanguageModel, method: Method, capacity: int, chunks: list[tuple[int, ...]]) -> list[Tensor]:
+    """What a method keeps over the caches of a plain Llama; bool ``[H, C]`` of each layer."""
+    plain, group = Plain(lm.model), lm.info.group
+    _, seen = plain.forward(CONTEXT)
+    past = plain.gathered(seen, everything(lm)[0])
+    state = [[Dropping(method, capacity, slice(h * group, h * group + group)) for h in range(3)] for _ in seen]
+    for layer, head in itertools.product(range(len(seen)), range(3)):
+        # TOVA's and H2O's heads here have caches of one length, so that a layer's weights stack
+        state[layer][head].see(torch.stack(seen[layer].weights), len(CONTEXT))
+    cached = len(CONTEXT)
+    for chunk in chunks:
+        _, seen = plain.forward(chunk, cached, past)
+        cached += len(chunk)
+        for layer, head in itertools.product(range(len(seen)), range(3)):
+            own = state[layer][head]
+            own.see(torch.stack(seen[layer].weights), cached)
+            staying = own.drop()
+            past[layer][head] = seen[layer].keys[head][staying], seen[layer].values[head][staying]
+    return [torch.tensor([[t in own.places for t in range(cached)] for own in layer]) for layer in state]
+
+
+@pytest.mark.parametrize("method", [H2O(), TOVA()], ids=["h2o", "tova"])
+@pytest.mark.parametrize("capacity", [9, 12])
+def test_attention_is_gathered_as_over_caches_whose_pairs_are_really_gone(
+    lm: LanguageModel, method: Method, capacity: int
+) -> None:
+    chunks = [ASKED, *((token,) for token in some_ids(20, seed=2))]
+    expected = kept_by_dropping(lm, method, capacity, chunks)
+    found = final_masks(lm, Policy(method, Protection(), keep_tokens=capacity), 20)
+    for layer, right in zip(found, expected, strict=True):
+        assert torch.equal(layer, right)
+        assert (layer.sum(dim=-1) == capacity).all()
 
 
 def sampled(lm: LanguageModel, policies: list[Policy | None], found: Scored, count: int = 12) -> list[Answer]:
