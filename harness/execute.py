@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
+from filelock import FileLock, Timeout
+
+from benchmarks.base import content_hash
 from harness import models
 from harness.errors import HarnessError
 from harness.job import Job
@@ -33,8 +36,30 @@ Progress = Callable[[int, int], AbstractContextManager[Callable[[Line], None]]]
 
 def execute(job: Job, progress: Progress) -> Outcome:
     """Run what is missing of a job and summarise. A complete run is only read; an incomplete one needs ``--resume``
-    or ``--force``."""
-    folder = job.folder
+    or ``--force``. Two processes never write the same folder."""
+    with alone(job.folder):
+        return _execute(job, job.folder, progress)
+
+
+@contextmanager
+def alone(folder: RunFolder) -> Iterator[None]:
+    """A lock outside the run folder, which holds results only; it goes with the process, however that ends."""
+    locks = models.cache_folder() / "locks"
+    lock = FileLock(locks / f"{content_hash(str(folder.path.resolve()))}.lock", timeout=0)
+    try:
+        locks.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise HarnessError(f"another process is at work on {folder.path}; wait for it, or stop it first") from None
+    except OSError as error:
+        raise HarnessError(f"{locks} cannot be written to ({error}); set XDG_CACHE_HOME to another folder") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:
     fresh = job.request.force or not folder.exists
     lines = [] if fresh else _present(job, folder)
     if len(lines) == job.expected:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from harness import provenance
+from harness import execute, provenance
+from harness.results import RunFolder
 from tests.harness.driving import QUICK, Runs, contents, shorten
 
 pytestmark = pytest.mark.usefixtures("toys")
@@ -176,3 +177,15 @@ def test_stopping_a_run_says_how_to_go_on(runs: Runs) -> None:
     assert (stopped.code, "--resume" in stopped.err, "Traceback" in stopped.err) == (130, True, False)
     assert runs.json("run.json")["schema_version"] == 1
     assert runs.rows() == []
+
+
+def test_two_processes_never_write_the_same_folder(runs: Runs) -> None:
+    assert runs(*QUICK).code == 0
+    folder = runs.folder
+    before = contents(folder)
+    with execute.alone(RunFolder(folder)):
+        for more in ((), ("--force",), ("--resume",)):
+            refused = runs(*QUICK, *more)
+            assert refused.code == 2 and f"another process is at work on {folder}" in refused.err
+    assert contents(folder) == before
+    assert runs(*QUICK, "--force").code == 0
