@@ -6,8 +6,7 @@ variant then hides its own pairs with minus infinity and joins its own suffix (q
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -15,15 +14,12 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.attention import causal_mask
+from harness.engine.attention import joint_attention
 from harness.engine.evict import Evictor
 from harness.engine.observe import Captured, Watched
 from harness.engine.prefill import BLOCK_BYTES, Prefix
 from methods.attention import BLOCK
 from methods.base import Step
-
-#: Softmax weights are powers of two on a CPU, where torch's ``exp`` takes a slow path for minus infinity, ``exp2`` none
-LOG2_E = math.log2(math.e)
 
 
 class MaskedRun:
@@ -51,7 +47,6 @@ class MaskedRun:
         self.evictors = list(evictors)
         self.context_seed = context_seed
         self.used = 0
-        self.base_2 = lm.device.type == "cpu"
         self.hidden = Captured()
         variants = keep.shape[0]
         shape = (variants, lm.info.kv_heads, capacity, lm.info.head_size)
@@ -110,8 +105,9 @@ class MaskedRun:
         out = torch.empty_like(queries)
         for chosen, rows in self._blocks(variants, new, queries.shape[1], queries.element_size()):
             seen = self.used + rows.stop
-            out[chosen, :, rows] = self._block(
-                queries[chosen, :, rows] * (scaling * LOG2_E if self.base_2 else scaling),
+            out[chosen, :, rows] = joint_attention(
+                queries[chosen, :, rows],
+                scaling,
                 self.prefix.keys[layer],
                 self.prefix.values[layer],
                 None if bias is None else bias[:, chosen],
@@ -175,61 +171,3 @@ class MaskedRun:
             for v in range(0, variants, some)
             for r in range(0, new, rows)
         ]
-
-    def _block(
-        self,
-        queries: Tensor,
-        prefix_keys: Tensor,
-        prefix_values: Tensor,
-        bias: Tensor | None,
-        suffix_keys: Tensor,
-        suffix_values: Tensor,
-        suffix_bias: Tensor | None,
-        start: int,
-        window: int | None,
-        watch: Callable[[Tensor, int], None] | None,
-    ) -> Tensor:
-        """Exact softmax attention over prefix and suffix together.
-
-        queries ``[v, Hq, n, d]``, scaled (for base 2 on a CPU); prefix ``[H, T, d]``; bias ``[H, v, T]`` or None;
-        suffix ``[v, H, S, d]`` up to the last query row; the first one stands at place ``start`` of it. Returns
-        ``[v, Hq, n, d]``.
-        """
-        variants, query_heads, new, size = queries.shape
-        heads, cached = prefix_keys.shape[:2]
-        rows = (query_heads // heads) * new
-        grouped = queries.reshape(variants, heads, rows, size)
-        flat = grouped.transpose(0, 1).reshape(heads, variants * rows, size)
-        on_prefix = torch.bmm(flat, prefix_keys.transpose(1, 2)).view(heads, variants, rows, cached)
-        if bias is not None:
-            on_prefix += bias.unsqueeze(2)
-        if window is not None:  # the prefix as a layer with a sliding window sees it: by position
-            offsets = torch.arange(start, start + new, device=queries.device) + cached
-            near = torch.arange(cached, device=queries.device) > (offsets - window).unsqueeze(1)
-            on_prefix.view(heads, variants, rows // new, new, cached).masked_fill_(~near, float("-inf"))
-        on_suffix = torch.matmul(grouped, suffix_keys.transpose(-1, -2))
-        if suffix_bias is not None:
-            on_suffix += suffix_bias.unsqueeze(2)
-        if new > 1 or window is not None:
-            seen = causal_mask(start, start + new, 0, window, queries.device)
-            on_suffix.view(variants, heads, rows // new, new, start + new).masked_fill_(~seen, float("-inf"))
-        # a softmax over both parts; the newest token is always seen, so the maximum is finite
-        peak = on_suffix.amax(dim=-1, keepdim=True)
-        if cached:
-            peak = torch.maximum(peak, on_prefix.amax(dim=-1, keepdim=True).transpose(0, 1))
-        power = torch.exp2_ if self.base_2 else torch.exp_
-        power(on_suffix.sub_(peak))
-        power(on_prefix.sub_(peak.transpose(0, 1)))
-        mass = on_suffix.sum(dim=-1, keepdim=True) + on_prefix.sum(dim=-1, keepdim=True).transpose(0, 1)
-        mixed = torch.matmul(on_suffix, suffix_values)
-        mixed += (
-            torch.bmm(on_prefix.view(heads, variants * rows, cached), prefix_values)
-            .view(heads, variants, rows, size)
-            .transpose(0, 1)
-        )
-        if watch is not None:
-            shape = (variants, query_heads, new, -1)
-            if cached:
-                watch((on_prefix.transpose(0, 1) / mass).float().reshape(*shape[:3], cached), 0)
-            watch((on_suffix / mass).float().reshape(*shape), cached)
-        return (mixed / mass).reshape(variants, query_heads, new, size)
