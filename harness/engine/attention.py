@@ -76,14 +76,17 @@ def joint_attention(
     """Exact softmax attention of v variants over the prefix that they share and each one's suffix together.
 
     queries ``[v, Hq, n, d]``; prefix ``[H, T, d]``, its bias ``[H, v, T]`` or None; suffix ``[v, H, S, d]`` up to the
-    last query row, its bias ``[v, H, S]`` or None; the first row stands at place ``start`` of it. ``watch`` is called
-    with weights ``[v, Hq, n, columns]`` and their first column. Returns ``[v, Hq, n, d]``.
+    last query row, its bias ``[v, H, S]`` or None. The first row stands at place ``start`` of the suffix, after slots
+    that all rows may see. ``watch`` is called with weights ``[v, Hq, n, columns]`` and their first column, the slots
+    not among them. Returns ``[v, Hq, n, d]``.
     """
     base_2 = queries.device.type == "cpu"
     queries = queries * (scaling * LOG2_E if base_2 else scaling)
     variants, query_heads, new, size = queries.shape
     heads, cached = prefix_keys.shape[:2]
     rows = (query_heads // heads) * new
+    stop = suffix_keys.shape[2]
+    slots = stop - start - new
     grouped = queries.reshape(variants, heads, rows, size)
     flat = grouped.transpose(0, 1).reshape(heads, variants * rows, size)
     on_prefix = torch.bmm(flat, prefix_keys.transpose(1, 2)).view(heads, variants, rows, cached)
@@ -97,8 +100,8 @@ def joint_attention(
     if suffix_bias is not None:
         on_suffix += suffix_bias.unsqueeze(2)
     if new > 1 or window is not None:
-        seen = causal_mask(start, start + new, 0, window, queries.device)
-        on_suffix.view(variants, heads, rows // new, new, start + new).masked_fill_(~seen, float("-inf"))
+        seen = causal_mask(stop - new, stop, 0, window, queries.device)
+        on_suffix.view(variants, heads, rows // new, new, stop).masked_fill_(~seen, float("-inf"))
     # a softmax over both parts; the newest token is always seen, so the maximum is finite
     peak = on_suffix.amax(dim=-1, keepdim=True)
     if cached:
@@ -117,5 +120,5 @@ def joint_attention(
         shape = (variants, query_heads, new, -1)
         if cached:
             watch((on_prefix.transpose(0, 1) / mass).float().reshape(*shape[:3], cached), 0)
-        watch((on_suffix / mass).float().reshape(*shape), cached)
+        watch((on_suffix[..., slots:] / mass).float().reshape(*shape), cached)
     return (mixed / mass).reshape(variants, query_heads, new, size)
