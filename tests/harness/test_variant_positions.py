@@ -127,6 +127,7 @@ def test_lines_count_what_those_of_streaming_llm_count(runs: Any, toys: None, ph
     assert {line["positions"] for line in moved} == {"cache"} and {line["positions"] for line in original} == {
         "original"
     }
+    assert [line["prediction"] for line in original] != [line["prediction"] for line in moved]
     for one, other in zip(original, moved, strict=True):
         for name in ("level", "sample_id", "cached_pairs", "kept_pairs", "removed_context", "status", "bound_by"):
             assert one[name] == other[name], name
