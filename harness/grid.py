@@ -186,6 +186,8 @@ def _plan_method(
             raise Unsupported(
                 f"{method.name} does not work with budget {budget!r}: {reason}. It takes {', '.join(method.budgets)}"
             )
+        if method.positions == "cache":
+            _check_moving(method, grid.phase, info)
         if grid.phase != "prefill" and budget in ("layer", "global"):
             raise Unsupported(f"budget {budget!r} is for the prefill only; while decoding it is head or threshold")
         own = method.protects()
@@ -200,10 +202,22 @@ def _plan_method(
                     grid.phase,
                     window,
                     sinks,
+                    positions=method.positions,
                     query_mode=query_mode,
                     options=json.dumps(method.options(), sort_keys=True),
                 )
                 yield Planned(variant, method, requested)
+
+
+def _check_moving(method: Method, phase: str, info: ModelInfo) -> None:
+    """Positions counted in the cache move kept keys, and a key's weights are then those of its copy."""
+    if info.rope_scaling in ("dynamic", "longrope"):
+        raise Unsupported(
+            f"{method.name} moves keys to other positions, and model {info.name!r} has {info.rope_scaling} RoPE "
+            "scaling, whose angles change with the length; use a method with original positions or another --model"
+        )
+    if phase != "prefill" and "weights" in method.needs:
+        raise Unsupported(f"{method.name} reads attention weights, whose pairs move in phase {phase}; use prefill")
 
 
 def _levels(method: Method, budget: str, grid: Grid, info: ModelInfo) -> Iterator[tuple[str, float, float | None]]:

@@ -86,7 +86,8 @@ class Sweep:
         scored = prefill(lm, prompt.context, [p.method for p in planned])
         shape = (lm.info.layers, lm.info.kv_heads, len(prompt.context.ids))
         made = masks(planned, scored, shape, prompt.context.prefix)
-        answers = decode(lm, scored.prefix, made.keep, prompt.question)
+        stand = [p.variant.positions for p in planned]
+        answers = decode(lm, scored.prefix, made.keep, prompt.question, positions=stand)
         _synchronise(lm)
         return Timing(time.perf_counter() - start, [answer.ids for answer in answers])
 

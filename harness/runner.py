@@ -144,7 +144,10 @@ class Evaluator:
         if running:
             policies = [policy_of(planned[i]) for i in running]
             keep, rollouts = made.keep[running], item.sample.rollouts
-            answers = decode_all(self.lm, scored, keep, question, self.block_bytes, policies, rollouts, self.seed)
+            stand = [planned[i].variant.positions for i in running]
+            answers = decode_all(
+                self.lm, scored, keep, question, self.block_bytes, policies, rollouts, self.seed, stand
+            )
         by_index = dict(zip(running, answers, strict=True))
         for i in wanted:
             for rollout, key in enumerate(self._keys(item, planned[i])):

@@ -37,7 +37,8 @@ class Unsupported(MethodError):
 class ModelInfo:
     """The shape of a model, all that a method may know about it before it runs.
 
-    ``name`` is the name or path the user gave; ``layers`` counts prunable layers only.
+    ``name`` is the name or path the user gave; ``layers`` counts prunable layers only; ``rope_scaling`` is how their
+    RoPE is scaled: ``default`` (not at all), ``linear``, ``llama3``, ``yarn``, ``dynamic``, ``longrope``.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ModelInfo:
     kv_heads: int
     head_size: int
     hidden_size: int
+    rope_scaling: str = "default"
 
     @property
     def group(self) -> int:
@@ -212,6 +214,8 @@ class Method:
     mechanism: ClassVar[Protection] = Protection()
     #: least and largest score of the stored histograms, for methods whose thresholds mean something; None: no histogram
     score_range: ClassVar[tuple[float, float] | None] = None
+    #: where kept pairs stand: "original", or "cache": at the number of pairs kept before them, keys rotated accordingly
+    positions: ClassVar[str] = "original"
     #: the control: removes nothing and takes no level
     is_control: ClassVar[bool] = False
 

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple, TypeVar
 from methods.base import Method, MethodError, ModelInfo
 
 ENTRY_POINTS = "kvprune.methods"
+POSITIONS = ("original", "cache")
 #: modules whose import registers the built-in methods
 BUILT_IN = (
     "methods.full",
     "methods.random",
     "methods.knorm",
     "methods.streaming_llm",
+    "methods.streaming_llm_rerotated",
     "methods.h2o",
     "methods.tova",
     "methods.observed_attention",
@@ -54,6 +56,8 @@ def register(cls: MethodClass) -> MethodClass:
     """Class decorator: make the method known under its ``name``. A name that is taken is an error."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", cls.name):
         raise MethodError(f"method name {cls.name!r} of {cls.__qualname__} must be lower case letters, digits and _")
+    if cls.positions not in POSITIONS:
+        raise MethodError(f"positions of {cls.__qualname__} must be {' or '.join(POSITIONS)}, got {cls.positions!r}")
     taken = _methods.get(cls.name)
     if (taken is not None and taken is not cls) or cls.name in _aliases:
         where = taken.__module__ if taken else "an alias"

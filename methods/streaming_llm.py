@@ -16,7 +16,7 @@ class StreamingLLM(Method):
     """Keeps the first four pairs (attention sinks) and the most recent others, the same in all heads.
 
     Xiao et al., arXiv 2309.17453, section 3. Kept keys keep the RoPE angle of their original position here; the
-    paper counts positions inside the cache.
+    paper counts positions inside the cache, as :mod:`methods.streaming_llm_rerotated` does.
     """
 
     name: ClassVar[str] = "streaming_llm"

@@ -169,7 +169,14 @@ def describe(config: Any, name: str) -> ModelInfo:
         kv_heads=config.num_key_value_heads,
         head_size=size,
         hidden_size=config.hidden_size,
+        rope_scaling=_rope_scaling(config),
     )
+
+
+def _rope_scaling(config: Any) -> str:
+    """transformers' ``rope_type`` of the prunable layers; Gemma3 has one for each kind of layer."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return str((rope.get("full_attention") or rope).get("rope_type") or "default")
 
 
 def _window(config: Any, layer: int) -> int | None:

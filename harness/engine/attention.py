@@ -1,6 +1,10 @@
-"""Dense causal attention with flat memory: the prefill and the extra passes use it."""
+"""Attention: dense and causal with flat memory, for the prefill and the extra passes; and over a prefix that the
+variants of a batch share."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -8,6 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 #: query rows of a masked block; few, so that little of the causal triangle's empty half is computed
 ROWS = 128
+#: Softmax weights are powers of two on a CPU, where torch's ``exp`` takes a slow path for minus infinity, ``exp2`` none
+LOG2_E = math.log2(math.e)
 
 
 def causal_attention(
@@ -52,3 +58,67 @@ def causal_mask(start: int, stop: int, low: int, window: int | None, device: tor
     columns = torch.arange(low, stop, device=device)
     seen = columns <= rows
     return seen if window is None else seen & (columns > rows - window)
+
+
+def joint_attention(
+    queries: Tensor,
+    scaling: float,
+    prefix_keys: Tensor,
+    prefix_values: Tensor,
+    bias: Tensor | None,
+    suffix_keys: Tensor,
+    suffix_values: Tensor,
+    suffix_bias: Tensor | None,
+    start: int,
+    window: int | None,
+    watch: Callable[[Tensor, int], None] | None,
+) -> Tensor:
+    """Exact softmax attention of v variants over the prefix that they share and each one's suffix together.
+
+    queries ``[v, Hq, n, d]``; prefix ``[H, T, d]``, its bias ``[H, v, T]`` or None; suffix ``[v, H, S, d]`` up to the
+    last query row, its bias ``[v, H, S]`` or None. The first row stands at place ``start`` of the suffix, after slots
+    that all rows may see. ``watch`` is called with weights ``[v, Hq, n, columns]`` and their first column, the slots
+    not among them. Returns ``[v, Hq, n, d]``.
+    """
+    base_2 = queries.device.type == "cpu"
+    queries = queries * (scaling * LOG2_E if base_2 else scaling)
+    variants, query_heads, new, size = queries.shape
+    heads, cached = prefix_keys.shape[:2]
+    rows = (query_heads // heads) * new
+    stop = suffix_keys.shape[2]
+    slots = stop - start - new
+    grouped = queries.reshape(variants, heads, rows, size)
+    flat = grouped.transpose(0, 1).reshape(heads, variants * rows, size)
+    on_prefix = torch.bmm(flat, prefix_keys.transpose(1, 2)).view(heads, variants, rows, cached)
+    if bias is not None:
+        on_prefix += bias.unsqueeze(2)
+    if window is not None:  # the prefix as a layer with a sliding window sees it: by position
+        offsets = torch.arange(start, start + new, device=queries.device) + cached
+        near = torch.arange(cached, device=queries.device) > (offsets - window).unsqueeze(1)
+        on_prefix.view(heads, variants, rows // new, new, cached).masked_fill_(~near, float("-inf"))
+    on_suffix = torch.matmul(grouped, suffix_keys.transpose(-1, -2))
+    if suffix_bias is not None:
+        on_suffix += suffix_bias.unsqueeze(2)
+    if new > 1 or window is not None:
+        seen = causal_mask(stop - new, stop, 0, window, queries.device)
+        on_suffix.view(variants, heads, rows // new, new, stop).masked_fill_(~seen, float("-inf"))
+    # a softmax over both parts; the newest token is always seen, so the maximum is finite
+    peak = on_suffix.amax(dim=-1, keepdim=True)
+    if cached:
+        peak = torch.maximum(peak, on_prefix.amax(dim=-1, keepdim=True).transpose(0, 1))
+    power = torch.exp2_ if base_2 else torch.exp_
+    power(on_suffix.sub_(peak))
+    power(on_prefix.sub_(peak.transpose(0, 1)))
+    mass = on_suffix.sum(dim=-1, keepdim=True) + on_prefix.sum(dim=-1, keepdim=True).transpose(0, 1)
+    mixed = torch.matmul(on_suffix, suffix_values)
+    mixed += (
+        torch.bmm(on_prefix.view(heads, variants * rows, cached), prefix_values)
+        .view(heads, variants, rows, size)
+        .transpose(0, 1)
+    )
+    if watch is not None:
+        shape = (variants, query_heads, new, -1)
+        if cached:
+            watch((on_prefix.transpose(0, 1) / mass).float().reshape(*shape[:3], cached), 0)
+        watch((on_suffix[..., slots:] / mass).float().reshape(*shape), cached)
+    return (mixed / mass).reshape(variants, query_heads, new, size)

@@ -12,6 +12,7 @@ from torch import Tensor
 from harness.engine.adapter import LanguageModel
 from harness.engine.evict import Policy, make_evictors
 from harness.engine.masked import MaskedRun
+from harness.engine.positions import ORIGINAL
 from harness.engine.prefill import BLOCK_BYTES, Prefix, Scored, check_positions
 from harness.engine.sampling import Sampling
 
@@ -49,10 +50,16 @@ class Answer:
 
 
 def decode(
-    lm: LanguageModel, prefix: Prefix, keep: Tensor, question: Question, block_bytes: int = BLOCK_BYTES
+    lm: LanguageModel,
+    prefix: Prefix,
+    keep: Tensor,
+    question: Question,
+    block_bytes: int = BLOCK_BYTES,
+    positions: Sequence[str] = (),
 ) -> list[Answer]:
     """One answer of each of V variants that prune in the prefill only; ``keep`` is bool ``[V, L, H, T]``."""
-    return [answers[0] for answers in decode_all(lm, Scored(prefix), keep, question, block_bytes)]
+    answers = decode_all(lm, Scored(prefix), keep, question, block_bytes, positions=positions)
+    return [rollouts[0] for rollouts in answers]
 
 
 def decode_all(
@@ -64,16 +71,18 @@ def decode_all(
     policies: Sequence[Policy | None] = (),
     rollouts: int = 1,
     seed: int = 0,
+    positions: Sequence[str] = (),
 ) -> list[list[Answer]]:
     """Answer one question with each variant; returns for each variant in order its rollouts.
 
-    keep      bool ``[V, L, H, T]``: what the prefill left of the prefix
-    policies  for each variant how it prunes while decoding, or None
-    rollouts  answers of each variant; more than one needs sampling
-    seed      the run's, for methods that draw numbers
+    keep       bool ``[V, L, H, T]``: what the prefill left of the prefix
+    policies   for each variant how it prunes while decoding, or None
+    rollouts   answers of each variant; more than one needs sampling
+    seed       the run's, for methods that draw numbers
+    positions  for each variant where its kept pairs stand, ``original`` or ``cache``; none: all original
 
-    Variants with the same mask and policy are decoded once; a finished row leaves the batch. Neither prefix nor scores
-    are changed, so the next question starts from the same state.
+    Variants with the same mask, policy and positions are decoded once; a finished row leaves the batch. Neither prefix
+    nor scores are changed, so the next question starts from the same state.
     """
     prefix = scored.prefix
     shape = (lm.info.layers, lm.info.kv_heads, prefix.cached)
@@ -84,9 +93,10 @@ def decode_all(
     needed = prefix.cached + len(question.ids) + question.max_new_tokens
     check_positions(lm, prefix.cached, needed, "prompt and answer")
     policies = policies or [None] * len(keep)
-    first_of, same = distinct(keep, policies)
+    positions = positions or [ORIGINAL] * len(keep)
+    first_of, same = distinct(keep, policies, positions)
     rows = [Row(index, rollout) for index in first_of for rollout in range(rollouts)]
-    batch = _Batch(lm, scored, keep, question, policies, rows, block_bytes, seed)
+    batch = _Batch(lm, scored, keep, question, policies, positions, rows, block_bytes, seed)
     answers = batch.run()
     return [answers[index * rollouts : (index + 1) * rollouts] for index in same]
 
@@ -98,14 +108,16 @@ class Row(NamedTuple):
     rollout: int
 
 
-def distinct(keep: Tensor, policies: Sequence[Policy | None] = ()) -> tuple[list[int], list[int]]:
-    """The first variant of each different mask and policy, and for every variant its index among those."""
-    seen: dict[tuple[bytes, Policy | None], int] = {}
+def distinct(
+    keep: Tensor, policies: Sequence[Policy | None] = (), positions: Sequence[str] = ()
+) -> tuple[list[int], list[int]]:
+    """The first variant of each different mask, policy and positions, and for every variant its index among those."""
+    seen: dict[tuple[bytes, Policy | None, str], int] = {}
     first_of: list[int] = []
     same: list[int] = []
-    policies = policies or [None] * len(keep)
-    for index, (mask, policy) in enumerate(zip(keep.flatten(1).cpu(), policies, strict=True)):
-        key = (mask.numpy().tobytes(), policy)
+    policies, positions = policies or [None] * len(keep), positions or [ORIGINAL] * len(keep)
+    for index, (mask, policy, kind) in enumerate(zip(keep.flatten(1).cpu(), policies, positions, strict=True)):
+        key = (mask.numpy().tobytes(), policy, kind)
         if key not in seen:
             seen[key] = len(first_of)
             first_of.append(index)
@@ -123,6 +135,7 @@ class _Batch:
         keep: Tensor,
         question: Question,
         policies: Sequence[Policy | None],
+        positions: Sequence[str],
         rows: list[Row],
         block_bytes: int,
         seed: int,
@@ -136,7 +149,8 @@ class _Batch:
         evictors = make_evictors([policies[row.variant] for row in rows], scored.scores, masks, prefix.context.prefix)
         capacity = len(question.ids) + question.max_new_tokens
         context_seed = prefix.context.seed(seed)
-        self.state = MaskedRun(lm, prefix, masks, capacity, block_bytes, evictors, context_seed)
+        stand = [positions[row.variant] for row in rows]
+        self.state = MaskedRun(lm, prefix, masks, capacity, block_bytes, evictors, context_seed, stand)
         self.kept_of_prefix = masks.flatten(1).sum(dim=1).tolist()
         self.alive = list(range(len(rows)))
         self.generated: list[list[int]] = [[] for _ in rows]

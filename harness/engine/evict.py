@@ -51,7 +51,7 @@ class Evictor:
         self.method = policies[0].method
         self.prefix = prefix
         self.scores = [layer.expand(len(policies), -1, -1) for layer in scores]
-        self.keep = list(keep.unbind(dim=1))
+        self.keep = list(keep.to(scores.device).unbind(dim=1))  # masks are made on the CPU
         self._kept = torch.zeros(len(self.keep), len(policies), dtype=torch.long)
 
     def select(self, rows: Sequence[int]) -> bool:

@@ -6,32 +6,33 @@ variant then hides its own pairs with minus infinity and joins its own suffix (q
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.attention import causal_mask
+from harness.engine.attention import joint_attention
 from harness.engine.evict import Evictor
 from harness.engine.observe import Captured, Watched
+from harness.engine.positions import IN_CACHE, ORIGINAL, Moving, moved_keys, moving, pairs_at
 from harness.engine.prefill import BLOCK_BYTES, Prefix
 from methods.attention import BLOCK
 from methods.base import Step
-
-#: Softmax weights are powers of two on a CPU, where torch's ``exp`` takes a slow path for minus infinity, ``exp2`` none
-LOG2_E = math.log2(math.e)
 
 
 class MaskedRun:
     """The state of V variants on one prefix.
 
-    keep      bool ``[V, L, H, T]``: what each variant still sees of the prefix
-    capacity  most suffix tokens (question + answer) that will be appended
-    evictors  of the variants that prune while decoding; see :mod:`harness.engine.evict`
+    keep       bool ``[V, L, H, T]``: what each variant still sees of the prefix
+    capacity   most suffix tokens (question + answer) that will be appended
+    evictors   of the variants that prune while decoding; see :mod:`harness.engine.evict`
+    positions  of each variant, ``original`` or ``cache``; none: all original. Pairs that move
+               (:mod:`harness.engine.positions`) are hidden where they stand; their moved copies are in slots before
+               the variant's suffix, which neither ``used`` nor a keep mask counts
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class MaskedRun:
         block_bytes: int = BLOCK_BYTES,
         evictors: Sequence[Evictor] = (),
         context_seed: int = 0,
+        positions: Sequence[str] = (),
     ) -> None:
         self.lm = lm
         self.prefix = prefix
@@ -51,16 +53,21 @@ class MaskedRun:
         self.evictors = list(evictors)
         self.context_seed = context_seed
         self.used = 0
-        self.base_2 = lm.device.type == "cpu"
         self.hidden = Captured()
         variants = keep.shape[0]
         shape = (variants, lm.info.kv_heads, capacity, lm.info.head_size)
         self.keys = [torch.empty(shape, dtype=lm.dtype, device=lm.device) for _ in lm.attention]
         self.values = [torch.empty(shape, dtype=lm.dtype, device=lm.device) for _ in lm.attention]
-        # minus infinity where a pair is hidden: of the prefix [L][H, V, T], of the suffix [L][V, H, S]; None where a
-        # layer hides nothing in any variant
+        # minus infinity where a pair is hidden: of the prefix [L][H, V, T], of slots and suffix [L][V, H, s + S]; None
+        # where a layer hides nothing in any variant
         self.bias = [self._bias(keep[:, place].transpose(0, 1)) for place in range(keep.shape[1])]
         self.suffix_bias: list[Tensor | None] = [None] * keep.shape[1]
+        self.slots = [0] * keep.shape[1]
+        self.in_cache = [kind == IN_CACHE for kind in positions or [ORIGINAL] * variants]
+        rows = [row for row, counted in enumerate(self.in_cache) if counted]
+        if rows:
+            for place in range(keep.shape[1]):
+                self._show(place, rows, keep[rows, place])
 
     def _bias(self, keep: Tensor) -> Tensor | None:
         if bool(keep.all()):
@@ -84,6 +91,7 @@ class MaskedRun:
         self.values = [values.index_select(0, index) for values in self.values]
         self.bias = [None if bias is None else bias.index_select(1, index) for bias in self.bias]
         self.suffix_bias = [None if bias is None else bias.index_select(0, index) for bias in self.suffix_bias]
+        self.in_cache = [self.in_cache[row] for row in rows]
         self.evictors = [evictor for evictor in self.evictors if evictor.select(rows)]
 
     def advance(self, ids: Tensor) -> Tensor:
@@ -97,21 +105,25 @@ class MaskedRun:
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
         variants, _, new, _ = queries.shape
-        stop = self.used + new
-        self.keys[layer][:, :, self.used : stop] = keys
-        self.values[layer][:, :, self.used : stop] = values
-        suffix_keys, suffix_values = self.keys[layer][:, :, :stop], self.values[layer][:, :, :stop]
         place = self.lm.place.get(layer)
+        first = self.used + (0 if place is None else self.slots[place])
+        stop = first + new
+        self.keys[layer][:, :, first:stop] = keys
+        self.values[layer][:, :, first:stop] = values
+        suffix_keys, suffix_values = self.keys[layer][:, :, :stop], self.values[layer][:, :, :stop]
         bias = None if place is None else self.bias[place]
         window = self.lm.windows[layer]
         hidden = None if place is None else self.suffix_bias[place]
         watching = place is not None and any("weights" in evictor.method.needs for evictor in self.evictors)
-        watched = Watched(variants, queries.shape[1], self.prefix.cached + stop, queries) if watching else None
+        watched = (
+            Watched(variants, queries.shape[1], self.prefix.cached + self.used + new, queries) if watching else None
+        )
         out = torch.empty_like(queries)
         for chosen, rows in self._blocks(variants, new, queries.shape[1], queries.element_size()):
-            seen = self.used + rows.stop
-            out[chosen, :, rows] = self._block(
-                queries[chosen, :, rows] * (scaling * LOG2_E if self.base_2 else scaling),
+            seen = first + rows.stop
+            out[chosen, :, rows] = joint_attention(
+                queries[chosen, :, rows],
+                scaling,
                 self.prefix.keys[layer],
                 self.prefix.values[layer],
                 None if bias is None else bias[:, chosen],
@@ -145,26 +157,67 @@ class MaskedRun:
                 weight_sums=none if watched is None else watched.sums[rows],
                 last_weights=none if watched is None else watched.last[rows],
             )
-            self._hide(place, rows, evictor.after(step))
+            self._show(place, rows, evictor.after(step))
+
+    def _show(self, place: int, rows: Sequence[int], keep: Tensor) -> None:
+        """From the next forward on these rows of the batch see of a layer what ``keep [v, H, C]`` keeps, where they
+        count its positions."""
+        keep = keep.to(self.lm.device)
+        own = [index for index, row in enumerate(rows) if self.in_cache[row]]
+        if not own:
+            self._hide(place, rows, keep)
+            return
+        moves = moving(keep[own])
+        standing = keep.clone()
+        standing[own] &= ~moves.mask
+        self._make_slots(place, moves.places.shape[-1])
+        self._hide(place, rows, standing)
+        self._copy(place, [rows[index] for index in own], moves)
 
     def _hide(self, place: int, rows: Sequence[int], keep: Tensor) -> None:
         """Hide what ``keep [v, H, C]`` leaves out from these rows of the batch."""
-        cached = self.prefix.cached
-        bias, suffix = self.bias[place], self.suffix_bias[place]
+        cached, slots = self.prefix.cached, self.slots[place]
+        bias = self.bias[place]
         if bias is None:
             heads = self.lm.info.kv_heads
             bias = torch.zeros(heads, self.variants, cached, dtype=self.lm.dtype, device=self.lm.device)
-        if suffix is None:
-            suffix = torch.zeros(self.keys[0].shape[:3], dtype=self.lm.dtype, device=self.lm.device)
+        suffix = self._suffix_bias(place)
         gone = torch.zeros(keep.shape, dtype=bias.dtype, device=bias.device).masked_fill_(~keep, float("-inf"))
         bias[:, rows] = gone[:, :, :cached].transpose(0, 1)
-        suffix[rows, :, : keep.shape[-1] - cached] = gone[:, :, cached:]
-        self.bias[place], self.suffix_bias[place] = bias, suffix
+        suffix[rows, :, slots : slots + keep.shape[-1] - cached] = gone[:, :, cached:]
+        self.bias[place] = bias
+
+    def _suffix_bias(self, place: int) -> Tensor:
+        suffix = self.suffix_bias[place]
+        if suffix is None:
+            shape = self.keys[self.lm.prunable[place]].shape[:3]
+            suffix = self.suffix_bias[place] = torch.zeros(shape, dtype=self.lm.dtype, device=self.lm.device)
+        return suffix
+
+    def _make_slots(self, place: int, count: int) -> None:
+        """At least ``count`` slots before the suffix of a layer; new ones are hidden from all rows."""
+        more, layer = count - self.slots[place], self.lm.prunable[place]
+        if more > 0:
+            self.suffix_bias[place] = pad(self._suffix_bias(place), (more, 0), value=float("-inf"))
+            self.keys[layer] = pad(self.keys[layer], (0, 0, more, 0))
+            self.values[layer] = pad(self.values[layer], (0, 0, more, 0))
+            self.slots[place] = count
+
+    def _copy(self, place: int, rows: Sequence[int], moves: Moving) -> None:
+        """Put the pairs that move into the slots of these rows of the batch, their keys at their new positions."""
+        layer, count = self.lm.prunable[place], moves.places.shape[-1]
+        suffix_keys, suffix_values = (own[layer][:, :, self.slots[place] :] for own in (self.keys, self.values))
+        keys = pairs_at(moves.places, rows, self.prefix.keys[layer], suffix_keys)
+        self.keys[layer][rows, :, :count] = moved_keys(self.lm, layer, keys, moves.places, moves.by)
+        self.values[layer][rows, :, :count] = pairs_at(moves.places, rows, self.prefix.values[layer], suffix_values)
+        suffix = self._suffix_bias(place)
+        suffix[rows, :, : self.slots[place]] = float("-inf")
+        suffix[rows, :, :count] = suffix.new_zeros(moves.real.shape).masked_fill_(~moves.real, float("-inf"))
 
     def _blocks(self, variants: int, new: int, query_heads: int, size: int) -> list[tuple[slice, slice]]:
         """Split variants x query rows so that the logits of a block stay within half the byte budget, on a CPU within
         its cache."""
-        row = query_heads * (self.prefix.cached + self.capacity) * size
+        row = query_heads * (self.prefix.cached + max(self.slots, default=0) + self.capacity) * size
         budget = self.block_bytes // 2
         if self.lm.device.type == "cpu":
             budget = min(budget, BLOCK)
@@ -175,61 +228,3 @@ class MaskedRun:
             for v in range(0, variants, some)
             for r in range(0, new, rows)
         ]
-
-    def _block(
-        self,
-        queries: Tensor,
-        prefix_keys: Tensor,
-        prefix_values: Tensor,
-        bias: Tensor | None,
-        suffix_keys: Tensor,
-        suffix_values: Tensor,
-        suffix_bias: Tensor | None,
-        start: int,
-        window: int | None,
-        watch: Callable[[Tensor, int], None] | None,
-    ) -> Tensor:
-        """Exact softmax attention over prefix and suffix together.
-
-        queries ``[v, Hq, n, d]``, scaled (for base 2 on a CPU); prefix ``[H, T, d]``; bias ``[H, v, T]`` or None;
-        suffix ``[v, H, S, d]`` up to the last query row; the first one stands at place ``start`` of it. Returns
-        ``[v, Hq, n, d]``.
-        """
-        variants, query_heads, new, size = queries.shape
-        heads, cached = prefix_keys.shape[:2]
-        rows = (query_heads // heads) * new
-        grouped = queries.reshape(variants, heads, rows, size)
-        flat = grouped.transpose(0, 1).reshape(heads, variants * rows, size)
-        on_prefix = torch.bmm(flat, prefix_keys.transpose(1, 2)).view(heads, variants, rows, cached)
-        if bias is not None:
-            on_prefix += bias.unsqueeze(2)
-        if window is not None:  # the prefix as a layer with a sliding window sees it: by position
-            offsets = torch.arange(start, start + new, device=queries.device) + cached
-            near = torch.arange(cached, device=queries.device) > (offsets - window).unsqueeze(1)
-            on_prefix.view(heads, variants, rows // new, new, cached).masked_fill_(~near, float("-inf"))
-        on_suffix = torch.matmul(grouped, suffix_keys.transpose(-1, -2))
-        if suffix_bias is not None:
-            on_suffix += suffix_bias.unsqueeze(2)
-        if new > 1 or window is not None:
-            seen = causal_mask(start, start + new, 0, window, queries.device)
-            on_suffix.view(variants, heads, rows // new, new, start + new).masked_fill_(~seen, float("-inf"))
-        # a softmax over both parts; the newest token is always seen, so the maximum is finite
-        peak = on_suffix.amax(dim=-1, keepdim=True)
-        if cached:
-            peak = torch.maximum(peak, on_prefix.amax(dim=-1, keepdim=True).transpose(0, 1))
-        power = torch.exp2_ if self.base_2 else torch.exp_
-        power(on_suffix.sub_(peak))
-        power(on_prefix.sub_(peak.transpose(0, 1)))
-        mass = on_suffix.sum(dim=-1, keepdim=True) + on_prefix.sum(dim=-1, keepdim=True).transpose(0, 1)
-        mixed = torch.matmul(on_suffix, suffix_values)
-        mixed += (
-            torch.bmm(on_prefix.view(heads, variants * rows, cached), prefix_values)
-            .view(heads, variants, rows, size)
-            .transpose(0, 1)
-        )
-        if watch is not None:
-            shape = (variants, query_heads, new, -1)
-            if cached:
-                watch((on_prefix.transpose(0, 1) / mass).float().reshape(*shape[:3], cached), 0)
-            watch((on_suffix / mass).float().reshape(*shape), cached)
-        return (mixed / mass).reshape(variants, query_heads, new, size)

@@ -1,0 +1,455 @@
+"""Positions counted inside the cache, against caches whose keys never had another position.
+
+RoPE's angles are float32 in transformers, so equal distances at other positions differ by the rounding of the angles.
+Tests to 1e-9 give model and reference the same frequencies with angles in float64; nothing else differs then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from harness import models
+from harness.engine.adapter import LanguageModel
+from harness.engine.decode import Answer, Question, decode_all, distinct
+from harness.engine.evict import Policy, make_evictors
+from harness.engine.masked import MaskedRun
+from harness.engine.positions import moved_keys, moving
+from harness.engine.prefill import Context, Prefix, prefill
+from methods.base import Method, Protection
+from methods.budgets import number_kept
+from methods.h2o import H2O
+from methods.knorm import Knorm
+from methods.streaming_llm import StreamingLLM
+from methods.streaming_llm_rerotated import StreamingLLMRerotated
+from tests.tiny import PRUNABLE, Plain, _own_masks, engine_logprobs, some_ids, some_masks, tiny
+
+TOKENS = 45
+CONTEXT = some_ids(TOKENS)
+FED = (some_ids(6, seed=1), (3,), (77,), (14, 15), (60,))
+ALL_FED = tuple(token for chunk in FED for token in chunk)
+YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 128}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{family: (family, {}) for family in ("llama", "qwen2", "qwen2_sliding", "qwen3", "mistral", "phi3", "gemma3")},
+    "llama with yarn": ("llama", {"rope_parameters": YARN}),
+    "llama with llama3": ("llama", {"rope_parameters": LLAMA3}),
+    "phi3 that turns half": (
+        "phi3",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}},
+    ),
+}
+
+
+class ExactAngles(nn.Module):
+    """A model's own rotary frequencies and scaling, with angles in float64."""
+
+    def __init__(self, rotary: Any) -> None:
+        super().__init__()
+        self.rotary = rotary
+        if hasattr(rotary, "layer_types"):
+            self.layer_types = rotary.layer_types
+
+    def forward(self, like: Tensor, position_ids: Tensor, layer_type: str | None = None) -> tuple[Tensor, Tensor]:
+        own = "" if layer_type is None else f"{layer_type}_"
+        rates = getattr(self.rotary, f"{own}inv_freq").double()
+        angles = position_ids.unsqueeze(-1).double() * torch.cat([rates, rates])
+        scaling = getattr(self.rotary, f"{own}attention_scaling")
+        return angles.cos() * scaling, angles.sin() * scaling
+
+
+class Fresh(Plain):
+    """``Plain`` with angles in float64, over keys that are turned for the first time where they stand."""
+
+    def _heads(self, values: Tensor, first: int) -> Tensor:
+        return self.turned(values, torch.arange(first, first + len(values)))
+
+    def turned(self, values: Tensor, positions: Tensor) -> Tensor:
+        """``[n, heads * d]`` -> ``[heads, n, d]`` at positions ``[n]``."""
+        size = self.config.head_dim
+        half = size // 2
+        left, right = values.view(len(values), values.shape[1] // size, size).transpose(0, 1).split(half, dim=-1)
+        rates = 1.0 / self.config.rope_parameters["rope_theta"] ** (torch.arange(half).float() * 2 / size)
+        angles = positions.unsqueeze(1).double() * rates.double()
+        cos, sin = angles.cos().to(values.dtype), angles.sin().to(values.dtype)
+        return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
+
+    @torch.inference_mode()
+    def cache(
+        self, hidden: Sequence[Tensor], keep: Tensor, last: int | None = None
+    ) -> list[list[tuple[Tensor, Tensor]]]:
+        """Keys and values of what ``keep [L, H, C]`` keeps, made anew from ``hidden[layer] [C, D]`` at positions 0, 1,
+        ... of each head; with ``last`` at positions that end there instead."""
+        past = []
+        for layer, rows, masks in zip(self.model.model.layers, hidden, keep, strict=True):
+            heads = []
+            for head, mask in enumerate(masks):
+                count = int(mask.sum())
+                first = 0 if last is None else last + 1 - count
+                keys = self.turned(rows[mask] @ layer.self_attn.k_proj.weight.T, torch.arange(first, first + count))
+                values = (rows[mask] @ layer.self_attn.v_proj.weight.T).view(count, len(masks), self.config.head_dim)
+                heads.append((keys[head], values[:, head]))
+            past.append(heads)
+        return past
+
+
+def exact(family: str = "llama", dtype: torch.dtype = torch.float64, **changes: Any) -> LanguageModel:
+    lm = tiny(family, dtype, **changes)
+    lm.decoder.rotary_emb = ExactAngles(lm.decoder.rotary_emb)
+    return lm
+
+
+@pytest.fixture(scope="module")
+def lm() -> LanguageModel:
+    return exact()
+
+
+@pytest.fixture(scope="module")
+def prefix(lm: LanguageModel) -> Prefix:
+    return prefill(lm, Context(CONTEXT)).prefix
+
+
+def streaming(kept: int, cached: int = TOKENS, sinks: int = 4) -> Tensor:
+    """Bool ``[cached]``: the sinks and the newest, ``kept`` together."""
+    keep = torch.zeros(cached, dtype=torch.bool)
+    keep[:sinks] = True
+    keep[cached - (kept - sinks) :] = kept > sinks
+    return keep
+
+
+def masks(lm: LanguageModel, *kept: int) -> Tensor:
+    heads = (lm.info.layers, lm.info.kv_heads, TOKENS)
+    return torch.stack([streaming(number).expand(heads) for number in kept])
+
+
+def close(one: Tensor, other: Tensor, atol: float = 1e-9) -> None:
+    torch.testing.assert_close(one, other, rtol=0, atol=atol)
+
+
+LEVELS = (4, 5, 11, 22, 33, 44, 45)
+
+
+@pytest.mark.parametrize("fed", [((5,),), ((5, 6, 7),), FED, (some_ids(60, seed=3), (1,))], ids=["1", "3", "6+", "60+"])
+def test_kept_tokens_stand_at_0_to_k_and_the_question_at_k(
+    lm: LanguageModel, prefix: Prefix, fed: Sequence[Sequence[int]]
+) -> None:
+    plain = Fresh(lm.model)
+    hidden = [layer.hidden for layer in plain.forward(CONTEXT)[1]]
+    tokens = [token for chunk in fed for token in chunk]
+    keep = masks(lm, *LEVELS)
+    found = engine_logprobs(lm, prefix, keep, fed, positions=["cache"] * len(LEVELS))
+    for variant, kept in enumerate(LEVELS):
+        close(found[variant], plain.logprobs(tokens, kept, plain.cache(hidden, keep[variant])))
+
+
+def test_it_differs_from_original_positions_wherever_something_is_removed(lm: LanguageModel, prefix: Prefix) -> None:
+    keep = masks(lm, *LEVELS)
+    original = engine_logprobs(lm, prefix, keep, FED)
+    moved = engine_logprobs(lm, prefix, keep, FED, positions=["cache"] * len(LEVELS))
+    differs = (original - moved).abs().amax(dim=(1, 2))
+    assert (differs[:-1] > 1e-3).all()
+    close(original[-1], moved[-1], 0.0)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_first_tokens_really_at_their_new_positions_in_the_unpatched_model(name: str) -> None:
+    family, changes = FAMILIES[name]
+    lm = exact(family, **changes)
+    prefix = prefill(lm, Context(CONTEXT)).prefix
+    levels = (4, 9, 30, 45)
+    found = engine_logprobs(lm, prefix, masks(lm, *levels), FED, positions=["cache"] * len(levels))
+    for variant, kept in enumerate(levels):
+        close(found[variant], unpatched_with_moved_sinks(lm, family, kept).log_softmax(-1))
+
+
+@torch.inference_mode()
+def unpatched_with_moved_sinks(lm: LanguageModel, family: str, kept: int, sinks: int = 4) -> Tensor:
+    """Logits of the unpatched model for ``ALL_FED`` in one forward over the context, its first tokens once more where
+    they are to stand, and what is fed. The second copy sees itself alone, as the first tokens do."""
+    shift = TOKENS - kept
+    ids = (*CONTEXT, *CONTEXT[:sinks], *ALL_FED)
+    places = torch.tensor([*range(TOKENS), *range(shift, shift + sinks), *range(TOKENS, TOKENS + len(ALL_FED))])
+    index = torch.arange(len(ids))
+    first, copy, fed = index < TOKENS, (index >= TOKENS) & (index < TOKENS + sinks), index >= TOKENS + sinks
+    newest = first & (index >= TOKENS - (kept - sinks))
+
+    def mask_of(layer: int, window: int | None) -> Tensor:
+        seen = index <= index.unsqueeze(1)
+        seen[copy] &= copy
+        if layer in PRUNABLE[family]:
+            seen[fed] &= newest | copy | fed
+        else:
+            seen[fed] &= first | fed
+        if window is not None:
+            seen &= places > places.unsqueeze(1) - window
+        return torch.zeros(1, 1, *seen.shape, dtype=lm.dtype).masked_fill(~seen, float("-inf"))
+
+    with _own_masks(lm.model, mask_of):
+        return lm.model(torch.tensor([ids]), position_ids=places.unsqueeze(0), use_cache=False).logits[0, fed]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_mask_closes_its_gaps_head_by_head(lm: LanguageModel, prefix: Prefix, seed: int) -> None:
+    plain = Fresh(lm.model)
+    hidden = [layer.hidden for layer in plain.forward(CONTEXT)[1]]
+    keep = some_masks(3, 3, 3, TOKENS, seed)
+    found = engine_logprobs(lm, prefix, keep, FED, positions=["cache"] * 3)
+    for variant in range(3):
+        past = plain.cache(hidden, keep[variant], TOKENS - 1)
+        close(found[variant], plain.logprobs(ALL_FED, TOKENS, past))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pairs_move_by_the_number_of_removed_ones_after_them(seed: int) -> None:
+    keep = some_masks(2, 3, 2, 17, seed)[0]
+    keep[0, 0] = True
+    keep[0, 1] = False
+    moves = moving(keep)
+    most = 0
+    for layer in range(3):
+        for head in range(2):
+            flags = keep[layer, head].tolist()
+            expected = [(t, flags[t:].count(False)) for t in range(17) if flags[t] and False in flags[t:]]
+            real = moves.real[layer, head]
+            found = zip(moves.places[layer, head][real].tolist(), moves.by[layer, head][real].tolist(), strict=True)
+            assert list(found) == expected
+            assert moves.mask[layer, head].nonzero().flatten().tolist() == [place for place, _ in expected]
+            most = max(most, len(expected))
+    assert moves.places.shape == (3, 2, most)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_moved_key_is_the_key_that_the_model_makes_there(name: str) -> None:
+    family, changes = FAMILIES[name]
+    for dtype, atol in ((torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 0.04)):
+        lm = exact(family, dtype, **changes)
+        for layer in lm.prunable:
+            generator = torch.Generator().manual_seed(layer)
+            plain = torch.randn(3, 6, lm.info.head_size, generator=generator).to(dtype)
+            places, by = torch.arange(6).expand(3, -1), torch.tensor([0, 1, 30, 30, 31, 400]).expand(3, -1)
+            turned = turn_by_hand(lm, layer, plain, places).to(dtype)
+            close(
+                moved_keys(lm, layer, turned, places, by), turn_by_hand(lm, layer, plain, places + by).to(dtype), atol
+            )
+
+
+def turn_by_hand(lm: LanguageModel, layer: int, keys: Tensor, positions: Tensor) -> Tensor:
+    """Each pair of components as a complex number times the model's scaling and e to the i angle."""
+    cos, sin = lm.rotation(layer, positions[0])
+    half = cos.shape[-1] // 2
+    numbers = torch.complex(keys[..., :half].double(), keys[..., half : 2 * half].double())
+    numbers = numbers * torch.complex(cos[:, :half].double(), sin[:, :half].double())
+    return torch.cat([numbers.real, numbers.imag, keys[..., 2 * half :].double()], dim=-1)
+
+
+def test_the_question_stands_at_the_original_length_and_the_sinks_as_far_from_it_as_in_the_cache(
+    lm: LanguageModel, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed: list[list[int]] = []
+    forward = lm.decoder.forward
+
+    def spy(**kwargs: Any) -> Any:
+        fed.append(kwargs["position_ids"][0].tolist())
+        return forward(**kwargs)
+
+    monkeypatch.setattr(lm.decoder, "forward", spy)
+    kept = 11
+    run = MaskedRun(lm, prefix, masks(lm, kept, kept), 3, positions=["original", "cache"])
+    with run.engaged():
+        run.advance(torch.tensor([[7, 8, 9]] * 2))
+    assert fed == [[TOKENS, TOKENS + 1, TOKENS + 2]]
+    assert run.used == 3 and run.slots == [4, 4, 4]
+    plain = Fresh(lm.model)
+    hidden = [layer.hidden for layer in plain.forward(CONTEXT)[1]]
+    for layer, module in enumerate(lm.model.model.layers):
+        for slot in range(4):  # in the cache the question is at k and a sink at its index
+            before = TOKENS - (kept - slot)
+            key = plain.turned(
+                hidden[layer][slot : slot + 1] @ module.self_attn.k_proj.weight.T, torch.tensor([before])
+            )
+            close(run.keys[layer][1, :, slot], key[:, 0])
+        assert torch.isinf(run.suffix_bias[layer][0, :, :4]).all()  # type: ignore[index]
+
+
+def rolling(
+    plain: Fresh, context: Sequence[int], fed: Sequence[Sequence[int]], capacity: Callable[[int], int], first: int
+) -> Tensor:
+    """StreamingLLM as published: hidden states stand for the keys before RoPE, which get the position of their place
+    in the cache anew in each forward. ``first`` pairs are left of the context. Log-probabilities of all fed tokens."""
+    hidden = [layer.hidden for layer in plain.forward(context)[1]]
+    kept, parts = list(range(len(context))), []
+
+    def shrink(most: int) -> None:
+        if len(kept) > most:
+            kept[4 : len(kept) - (most - 4)] = []
+
+    shrink(first)
+    for chunk in fed:
+        left = torch.zeros(len(hidden[0]), dtype=torch.bool)
+        left[kept] = True
+        found, seen = plain.forward(chunk, len(kept), plain.cache(hidden, left.expand(3, 3, -1)))
+        parts.append(found)
+        kept += range(len(hidden[0]), len(hidden[0]) + len(chunk))
+        hidden = [torch.cat([old, layer.hidden]) for old, layer in zip(hidden, seen, strict=True)]
+        shrink(capacity(len(hidden[0])))
+    return (torch.cat(parts) @ plain.model.lm_head.weight.T).log_softmax(dim=-1)
+
+
+LEVELS_WHILE_DECODING = (
+    {"keep_tokens": 10},
+    {"keep_tokens": 4},
+    {"removed": Decimal("0.5")},
+    {"removed": Decimal("0.1")},
+)
+
+
+@pytest.mark.parametrize("level", LEVELS_WHILE_DECODING, ids=str)
+@pytest.mark.parametrize("cached", [2, 30])
+@pytest.mark.parametrize("phase", ["decode", "both"])
+def test_while_decoding_it_is_the_rolling_cache_of_the_paper(
+    lm: LanguageModel, phase: str, cached: int, level: dict[str, Any]
+) -> None:
+    method = StreamingLLMRerotated()
+    policy = Policy(method, method.mechanism, **level)
+    fed = (some_ids(5, seed=1), *((token,) for token in some_ids(12, seed=2)), some_ids(3, seed=3), (8,))
+    first = max(4, policy.capacity(cached)) if phase == "both" else cached
+    keep = streaming(first, cached) if first < cached else torch.ones(cached, dtype=torch.bool)
+    keep = keep.expand(1, 3, 3, -1)
+    scored = prefill(lm, Context(CONTEXT[:cached]), [method])
+    evictors = make_evictors([policy], scored.scores, keep, 0)
+    found = engine_logprobs(lm, scored.prefix, keep, fed, evictors=evictors, positions=["cache"])
+
+    def capacity(count: int) -> int:
+        return max(4, policy.capacity(count))
+
+    with torch.inference_mode():
+        close(found[0], rolling(Fresh(lm.model), CONTEXT[:cached], fed, capacity, first))
+    assert all(
+        layer.sum(dim=-1).max() == min(evictors[0].keep[0].shape[-1], capacity(cached + 21))
+        for layer in evictors[0].keep
+    )
+
+
+def answers(lm: LanguageModel, rows: Sequence[tuple[Method, int, str, bool]], count: int = 12) -> list[Answer]:
+    """Answers of one batch of (method, pairs kept, positions, whether it prunes while decoding)."""
+    scored = prefill(lm, Context(CONTEXT), [method for method, *_ in rows])
+    keep = torch.cat([masks(lm, kept) for _, kept, _, _ in rows])
+    policies = [Policy(m, m.mechanism, keep_tokens=kept) if decoding else None for m, kept, _, decoding in rows]
+    stand = [kind for _, _, kind, _ in rows]
+    question = Question(some_ids(5, seed=1), count, stop_ids=frozenset(range(0, 97, 9)))
+    found = decode_all(lm, scored, keep, question, policies=policies, positions=stand)
+    return [rollouts[0] for rollouts in found]
+
+
+def test_a_batch_with_other_variants_gives_what_each_gives_alone(lm: LanguageModel) -> None:
+    plain, moved = StreamingLLM(), StreamingLLMRerotated()
+    rows: list[tuple[Method, int, str, bool]] = [
+        (Knorm(), TOKENS, "original", False),
+        (Knorm(), TOKENS, "original", False),  # decoded once: rows of the batch are not rows of the list
+        (moved, 8, "cache", False),
+        (plain, 8, "original", False),
+        (H2O(), 12, "original", True),
+        (moved, 12, "cache", True),
+        (plain, 12, "original", True),
+        (moved, 30, "cache", False),
+        (moved, 30, "cache", True),
+        (H2O(), 30, "original", True),
+    ]
+    together = answers(lm, rows)
+    alone = [answers(lm, [row])[0] for row in rows]
+    assert together == alone
+    assert [answer.kept for answer in together] == [answer.kept for answer in alone]
+    assert len({answer.steps for answer in together}) > 1  # rows left the batch one after the other
+    assert len({answer.ids for answer in together}) > 4
+
+
+def test_pairs_are_counted_as_with_original_positions(lm: LanguageModel) -> None:
+    rows = [(8, False), (8, True), (30, False), (30, True), (4, True), (TOKENS, False), (TOKENS, True)]
+    fed = [(5,), (6, 7), (8,)]
+    for kept, decoding in rows:
+        counted = []
+        for method, kind in ((StreamingLLM(), "original"), (StreamingLLMRerotated(), "cache")):
+            found = Recorded(lm, method, kept, kind, decoding)
+            counted.append([found.feed(chunk) for chunk in fed])
+        assert counted[0] == counted[1]
+
+
+class Recorded:
+    """One row of a batch, and the mask that its evictor leaves after each forward."""
+
+    def __init__(self, lm: LanguageModel, method: Method, kept: int, kind: str, decoding: bool) -> None:
+        scored = prefill(lm, Context(CONTEXT), [method])
+        keep = masks(lm, kept)
+        policy = Policy(method, method.mechanism, keep_tokens=kept) if decoding else None
+        self.evictors = make_evictors([policy], scored.scores, keep, 0)
+        self.run = MaskedRun(lm, scored.prefix, keep, 9, evictors=self.evictors, positions=[kind])
+
+    def feed(self, chunk: Sequence[int]) -> tuple[int, Any, Any]:
+        with self.run.engaged():
+            self.run.advance(torch.tensor([chunk]))
+        left = [[layer.tolist() for layer in evictor.keep] for evictor in self.evictors]
+        return self.run.used, [evictor.kept() for evictor in self.evictors], left
+
+
+def test_attention_weights_of_other_methods_have_a_column_for_each_pair_and_sum_to_one(lm: LanguageModel) -> None:
+    class Reading(H2O):
+        def score_step(self, step: Any, scores: Tensor) -> Tensor:
+            seen.append(step.weight_sums)
+            return super().score_step(step, scores)
+
+    seen: list[Tensor] = []
+    moved, reading = StreamingLLMRerotated(), Reading()
+    policies: list[Policy | None] = [Policy(reading, Protection(), keep_tokens=20), None]
+    scored = prefill(lm, Context(CONTEXT), [moved, reading])
+    keep = masks(lm, TOKENS, 8)
+    evictors = make_evictors(policies, scored.scores, keep, 0)
+    engine_logprobs(lm, scored.prefix, keep, [(5, 6, 7), (8,)], evictors=evictors, positions=["original", "cache"])
+    assert [weights.shape for weights in seen] == [(1, 9, TOKENS + 3)] * 3 + [(1, 9, TOKENS + 4)] * 3
+    for weights, queries in zip(seen, [3.0] * 3 + [1.0] * 3, strict=True):
+        torch.testing.assert_close(weights.sum(dim=-1), torch.full((1, 9), queries))
+
+
+def test_byte_budget_and_order_of_rows_change_nothing(lm: LanguageModel, prefix: Prefix) -> None:
+    keep, stand = masks(lm, 8, 8, 30, TOKENS), ["original", "cache", "cache", "original"]
+    whole = engine_logprobs(lm, prefix, keep, FED, positions=stand)
+    for block_bytes in (1, 2 * 3 * 9 * 60 * 8, 2 * 13 * 9 * 60 * 8):
+        close(engine_logprobs(lm, prefix, keep, FED, positions=stand, block_bytes=block_bytes), whole)
+    order = [2, 0, 3, 1]
+    close(engine_logprobs(lm, prefix, keep[order], FED, positions=[stand[row] for row in order]), whole[order])
+
+
+def test_variants_that_differ_in_positions_alone_are_both_decoded() -> None:
+    keep = torch.ones(4, 2, 2, 9, dtype=torch.bool)
+    assert distinct(keep, positions=["original", "cache", "original", "cache"]) == ([0, 1], [0, 1, 0, 1])
+
+
+@pytest.mark.real_model
+def test_the_embedded_model_in_float32_agrees_with_keys_turned_anew(stored_model: str) -> None:
+    loaded = models.load(stored_model, device="cpu", dtype="float32")
+    lm, encode = loaded.lm, loaded.tokenizer.encode
+    text = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
+    ids = tuple(encode(text * 12, add_special_tokens=False)[:256])
+    question = tuple(encode("What colour is the grass?", add_special_tokens=False))
+    prefix = prefill(lm, Context(ids)).prefix
+    plain = Fresh(lm.model)
+    hidden = [layer.hidden for layer in plain.forward(ids)[1]]
+    levels = [number_kept(256, Decimal(removed)) for removed in ("0.25", "0.75", "0.9")]
+    keep = torch.stack([streaming(kept, 256).expand(30, 3, -1) for kept in levels])
+    found = engine_logprobs(lm, prefix, keep, [question, (28,)], positions=["cache"] * 3)
+    for variant, kept in enumerate(levels):
+        past = plain.cache(hidden, keep[variant])
+        close(found[variant], plain.logprobs((*question, 28), kept, past), 1e-3)
+    original = engine_logprobs(lm, prefix, keep, [question, (28,)])
+    assert (original - found).abs().amax(dim=(1, 2)).min() > 1e-2
