@@ -13,9 +13,10 @@ from harness.grid import option_of
 from methods import registry
 
 CHECKS = (
+    Check("description", "a name that can be typed and a summary", declared.description, control=True),
     Check(
         "declarations",
-        "name, summary, phases, needs and budgets are known words; each refused budget has a reason",
+        "phases, needs and budgets are known words; each refused budget has a reason",
         declared.declarations,
         control=True,
     ),
@@ -39,7 +40,24 @@ CHECKS = (
         ("bind",),
     ),
     Check("scores", "finite float32 [H, T] in every layer; 9 query and 3 KV heads", scoring.shapes, ("bind", "passes")),
-    Check("read_only", "nothing that a method is shown is changed in place", scoring.read_only, ("scores",)),
+    Check(
+        "step_scores",
+        "while decoding: score_new gives finite float32 [V, H, n], score_step [V, H, C]",
+        decoding.step_scores,
+        ("scores", "declarations"),
+    ),
+    Check(
+        "dtypes",
+        "scores of bfloat16 and float64 models are finite float32 too",
+        scoring.dtypes,
+        ("step_scores",),
+    ),
+    Check(
+        "read_only",
+        "nothing that a method is shown is changed in place",
+        scoring.read_only,
+        ("step_scores",),
+    ),
     Check(
         "deterministic",
         "the same context again, and from a fresh instance: the same scores",
@@ -56,38 +74,31 @@ CHECKS = (
         "short_contexts",
         "one token, no token beyond the template, and lengths about the method's own window run to an answer",
         scoring.short_contexts,
-        ("scores", "step_scores"),
+        ("read_only",),
     ),
-    Check("bfloat16", "scores of a bfloat16 model are finite float32", scoring.bfloat16, ("scores",)),
     Check(
         "sliding_windows",
         "layers with a sliding window are left out; the others are scored and pruned",
         scoring.sliding_windows,
-        ("scores", "step_scores"),
+        ("read_only",),
     ),
     Check(
         "levels",
         "measured removed is within one pair a head of the level, for each budget; protected pairs stay",
         pruning.levels,
-        ("scores",),
+        ("scores", "declarations"),
     ),
     Check(
         "thresholds",
         "threshold -inf removes nothing, inf leaves the protection alone",
         pruning.thresholds,
-        ("scores",),
-    ),
-    Check(
-        "step_scores",
-        "while decoding: score_new gives finite float32 [V, H, n], score_step [V, H, C]",
-        decoding.step_scores,
-        ("read_only",),
+        ("scores", "declarations"),
     ),
     Check(
         "questions",
         "two questions on one context give the tokens of two separate runs, in each phase",
         decoding.questions,
-        ("contexts_apart", "step_scores"),
+        ("contexts_apart", "dtypes", "read_only"),
     ),
     Check(
         "step_rows",
@@ -99,13 +110,13 @@ CHECKS = (
         "eviction",
         "while decoding: gone is gone, no head sees more than its capacity, protected pairs stay",
         decoding.eviction,
-        ("step_scores",),
+        ("read_only",),
     ),
     Check(
         "gathered",
         "masked decoding equals caches whose pairs are really gone, head by head (float64, 1e-9)",
         pruning.gathered,
-        ("read_only", "step_scores"),
+        ("dtypes", "read_only"),
     ),
     Check(
         "together",
@@ -117,7 +128,7 @@ CHECKS = (
         "model_untouched",
         "no hook, patch or changed weight is left; the prefill is the same unwatched",
         pruning.model_untouched,
-        ("read_only", "step_scores"),
+        ("dtypes", "read_only"),
     ),
 )
 

@@ -20,10 +20,14 @@ NEEDS = ("hidden", "queries", "weights")
 OPTION_TYPES = (int, float, bool, str)
 
 
-def declarations(bench: Bench) -> None:
+def description(bench: Bench) -> None:
     cls = bench.cls
     expect(bool(re.fullmatch(r"[a-z][a-z0-9_]*", cls.name)), f"name {cls.name!r} must be lower case letters, digits, _")
     expect(isinstance(cls.summary, str) and bool(cls.summary.strip()), "summary is empty; say in one line what it is")
+
+
+def declarations(bench: Bench) -> None:
+    cls = bench.cls
     _among("phases", cls.phases, PHASES)
     expect(bool(cls.phases), f"phases is empty; it must name some of {', '.join(PHASES)}")
     _among("needs", cls.needs, NEEDS)

@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 from harness.conformance.bench import Bench, Ran, some_ids
-from harness.conformance.scoring import steps_and_scores, well_formed
+from harness.conformance.scoring import overrides, steps_and_scores, well_formed
 from harness.conformance.suite import Skip, expect
 from harness.engine.adapter import LanguageModel
 from harness.engine.decode import Answer, Question
 from harness.engine.evict import Evictor, make_evictors
 from harness.engine.masked import MaskedRun
 from harness.masks import policy_of
-from methods.base import Method, Step
+from methods.base import Step
 
 #: answer tokens of the eviction check: more than any other check feeds
-LONG = 24
+LONG = 16
 ADVICE = "the engine hands the old scores back to score_step: keep nothing else, and draw from step.context_seed alone"
 
 
@@ -34,14 +34,10 @@ def step_scores(bench: Bench) -> None:
         for step, old in steps_and_scores(bench):
             variants, heads, new = step.keys.shape[:3]
             where = f"layer {step.layer}, {variants} variants, {old.shape[-1]} old pairs, {new} new"
-            if _overrides(method, "score_new"):
+            if overrides(method, "score_new"):
                 well_formed(method.score_new(step), (variants, heads, new), f"score_new, {where} ([V, H, n])")
             found = method.score_step(step, old)
             well_formed(found, (variants, heads, old.shape[-1] + new), f"score_step, {where} ([V, H, C])")
-
-
-def _overrides(method: Method, name: str) -> bool:
-    return getattr(type(method), name) is not getattr(Method, name)
 
 
 def step_rows(bench: Bench) -> None:
@@ -73,7 +69,7 @@ def _only(step: Step, row: int) -> Step:
 def questions(bench: Bench) -> None:
     """Two questions on one context are two runs of one question each."""
     lm = bench.lm(bench.double)
-    asked = [Question(some_ids(4, seed), 6) for seed in (21, 22)]
+    asked = [Question(some_ids(16, seed), 4) for seed in (21, 22)]
     apart: dict[str, list[list[Answer]]] = {}
     for question in asked:
         for phase, planned in bench.phases(lm):
@@ -118,8 +114,8 @@ def _evict(lm: LanguageModel, ran: Ran, phase: str) -> None:
     policies = [policy_of(one) for one in ran.planned]
     keep, context = ran.masks.keep, ran.scored.prefix.context
     (evictor,) = make_evictors(policies, ran.scored.scores, keep, context.prefix)
-    fed = [some_ids(4, seed=31), *((token,) for token in some_ids(LONG, seed=32))]
-    run = MaskedRun(lm, ran.scored.prefix, keep, 4 + LONG, evictors=[evictor], context_seed=context.seed(0))
+    fed = [some_ids(12, seed=31), *((token,) for token in some_ids(LONG, seed=32))]
+    run = MaskedRun(lm, ran.scored.prefix, keep, 12 + LONG, evictors=[evictor], context_seed=context.seed(0))
     before = list(keep.unbind(dim=1))
     with run.engaged():
         for count, ids in enumerate(fed, 1):

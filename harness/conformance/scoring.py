@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -199,9 +200,28 @@ def _short(method: Method) -> list[tuple[int, int]]:
     ]
 
 
-def bfloat16(bench: Bench) -> None:
-    lm = bench.lm(torch.bfloat16)
-    _scored(bench, lm, bench.context, f"{lm.name} in bfloat16")
+def dtypes(bench: Bench) -> None:
+    for dtype in {torch.bfloat16, bench.double}:
+        lm, name = bench.lm(dtype), str(dtype).removeprefix("torch.")
+        _scored(bench, lm, bench.context, f"{lm.name} in {name}")
+        if bench.decoding:
+            with torch.inference_mode():
+                for step, old in steps_and_scores(bench):
+                    _step_in(bench.method, step, old, dtype, name)
+
+
+def _step_in(method: Method, step: Step, old: Tensor, dtype: torch.dtype, name: str) -> None:
+    parts = {part: getattr(step, part).to(dtype) for part in ("hidden", "queries", "keys", "values")}
+    cast = replace(step, **parts)
+    where = f"in {name}, layer {step.layer}"
+    if overrides(method, "score_new"):
+        well_formed(method.score_new(cast), step.keys.shape[:3], f"score_new {where} ([V, H, n])")
+    shape = (*old.shape[:2], old.shape[-1] + step.new)
+    well_formed(method.score_step(cast, old), shape, f"score_step {where} ([V, H, C])")
+
+
+def overrides(method: Method, name: str) -> bool:
+    return getattr(type(method), name) is not getattr(Method, name)
 
 
 def sliding_windows(bench: Bench) -> None:
