@@ -89,7 +89,7 @@ def test_another_repository_has_the_checks_as_tests(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(
         "from harness.conformance import conformance_tests\n\ntest_mine = conformance_tests('mine', plugin='mine.py')\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "test_mine.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
