@@ -85,6 +85,24 @@ def methods(plugin: Annotated[Texts, _flag("Python files that register methods")
     listings.print_methods(plugin or [])
 
 
+@app.command("check-method")
+def check_method(
+    name: Annotated[str, typer.Argument(help="a method's name")],
+    plugin: Annotated[Path | None, _flag("Python file that registers the method")] = None,
+    option: Annotated[Texts, _flag("NAME.OPTION=VALUE, one value each")] = None,
+    model: Annotated[str, _flag("take this model's shape; for methods that need weights for a model")] = "",
+) -> None:
+    """Check that a method does what every method must: scores, masks, decoding, state. Small random models, no
+    download. Exit code 1 where a check fails."""
+    _quiet()
+    from harness import conformance
+
+    suite = conformance.prepare(name, plugin, option or [], model)
+    outcomes = list(suite.outcomes())
+    conformance.print_outcomes(suite.title, outcomes)
+    raise typer.Exit(int(any(found.status == conformance.FAILED for found in outcomes)))
+
+
 @app.command()
 def benchmarks() -> None:
     """List the benchmarks with their subsets."""
