@@ -138,7 +138,8 @@ def prefill(
     book = _ScoreBook(methods)
     prefix = Prefix(context, [], [], torch.empty(0))
     if not context.ids:
-        return Scored(_empty(lm, context), {})
+        nothing = torch.empty(lm.info.layers, lm.info.kv_heads, 0)
+        return Scored(_empty(lm, context), dict.fromkeys(book.methods, nothing))
     ids = torch.tensor([context.ids], device=lm.device)
     run_seed = context.seed(seed)
     run = DenseRun(lm, prefix, 0, run_seed, block_bytes, book.observe if book.methods else None)

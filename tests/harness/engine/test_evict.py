@@ -224,6 +224,15 @@ def test_pairs_kept_are_counted_after_each_forward(lm: LanguageModel) -> None:
     assert plain.kept == tuple(9 * (30 + 5 + step) for step in range(6))
 
 
+@pytest.mark.parametrize("method", CAPABLE, ids=lambda method: method.name)
+def test_an_answer_to_nothing_is_pruned_too(lm: LanguageModel, method: Method) -> None:
+    found = prefill(lm, Context(()), [method])
+    keep = torch.ones(1, lm.info.layers, lm.info.kv_heads, 0, dtype=torch.bool)
+    policies = [Policy(method, Protection(), keep_tokens=6)]
+    ((answer,),) = decode_all(lm, found, keep, Question(ASKED, 10), policies=policies)
+    assert answer.kept == tuple(9 * min(5 + step, 6) for step in range(10))
+
+
 def test_no_hook_is_left_behind(lm: LanguageModel) -> None:
     from tests.tiny import hook_count
 

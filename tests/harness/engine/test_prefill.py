@@ -113,7 +113,8 @@ def test_empty_and_very_short_contexts_run_for_every_method(lm: LanguageModel, t
     scored = prefill(lm, context(tokens, prefix=0), METHODS)
     assert scored.prefix.cached == tokens and scored.failed == {}
     assert [keys.shape for keys in scored.prefix.keys] == [(3, tokens, 8)] * 3
-    assert len(scored.scores) == (len(METHODS) - 1 if tokens else 0)
+    assert len(scored.scores) == len(METHODS) - 1
+    assert {scores.shape for scores in scored.scores.values()} == {(3, 3, tokens)}
     assert all(torch.isfinite(scores).all() for scores in scored.scores.values())
 
 
