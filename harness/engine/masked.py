@@ -16,9 +16,9 @@ from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
 from harness.engine.attention import causal_mask
+from harness.engine.cache import BLOCK_BYTES, Prefix
 from harness.engine.evict import Evictor
 from harness.engine.observe import Captured, Watched
-from harness.engine.prefill import BLOCK_BYTES, Prefix
 from methods.attention import BLOCK
 from methods.base import Step
 
