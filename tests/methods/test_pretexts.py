@@ -16,8 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.engine.adapter import LanguageModel
 from harness.engine.cache import Context
+from harness.engine.passes import run_pass
 from harness.engine.prefill import prefill
-from methods.base import Generated, MethodError, ModelInfo, Pass, Unsupported
+from methods.base import Generated, MethodError, ModelInfo, Observation, Pass, Unsupported
 from methods.knorm import Knorm
 from methods.kvzip import ANSWER_TOKENS, ASK, REPEAT_ALL, REPEAT_FROM, SUMMARIZE, KVzip
 from methods.kvzip_plus import SMALLEST, KVzipPlus
@@ -277,14 +278,22 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def test_memory_is_flat_in_the_length_of_the_answer_times_the_context() -> None:
-    lm, tokens, budget = tiny("llama", torch.float32, max_position_embeddings=2048), 1500, 2**18
+def test_a_pass_over_a_long_context_makes_nothing_larger_than_its_keys_and_the_byte_budget() -> None:
+    lm, tokens, budget = tiny("llama", torch.float32, max_position_embeddings=2048), 1500, 2**16
     methods = [KVzip(pretext="questions"), KVzipPlus(pretext="questions")]
+    given = context(tokens)
+    prefix = prefill(lm, given).prefix
+    (extra,) = methods[0].passes(tokens, TEMPLATE)
+    scored: list[Tensor] = []
+
+    def observe(seen: Observation) -> None:
+        scored.extend(method.score_pass(seen, extra) for method in methods)
+
     with torch.inference_mode(), Largest() as largest:
-        assert len(prefill(lm, context(tokens), methods, block_bytes=budget).scores) == 2
-    states = tokens * 54 * 4  # hidden states [T, D], the largest thing that is no block
-    assert 9 * tokens * 8 * 4 > max(states, budget)  # values of all query heads would be larger, all weights far more
-    assert largest.bytes <= max(states, budget)
+        assert run_pass(lm, prefix, extra, 0, budget, observe) is None
+    assert [scores.shape for scores in scored] == [(3, tokens)] * 6
+    keys = 3 * (tokens + 40) * 8 * 4  # a layer's keys [H, T + n, d]; of all query heads they would be three times that
+    assert budget < keys and largest.bytes <= keys
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 2])
