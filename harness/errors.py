@@ -2,7 +2,7 @@
 
 from benchmarks.base import BenchmarkError
 from harness.engine.adapter import EngineError
-from harness.engine.prefill import PositionsExceeded
+from harness.engine.cache import PositionsExceeded
 from methods.base import MethodError
 
 

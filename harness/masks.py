@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from harness.engine.cache import Failure, Scored
 from harness.engine.evict import Policy
-from harness.engine.prefill import Failure, Scored
 from harness.variants import Planned, Variant
 from methods.base import Method, Protection
 from methods.budgets import Ranking, number_kept

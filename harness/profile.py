@@ -18,8 +18,9 @@ import benchmarks.registry
 from benchmarks.base import Request, Sample
 from harness import models, provenance
 from harness.engine.adapter import LanguageModel, describe
+from harness.engine.cache import Context, check_positions
 from harness.engine.decode import Question, decode
-from harness.engine.prefill import Context, check_positions, prefill
+from harness.engine.prefill import prefill
 from harness.errors import HarnessError
 from harness.grid import Grid, plan
 from harness.masks import masks
@@ -67,7 +68,7 @@ class Sweep:
     def sample_prompt(self, sample: Sample, stop: frozenset[int]) -> Prompt:
         """A benchmark's sample, which may stop early."""
         question = self.prompts.question(sample.question, sample.answer_prefix, sample.chat_template)
-        context = self.prompts.context(sample.context, sample.chat_template)
+        context = self.prompts.context(sample.context, sample.chat_template, stop)
         return Prompt(context, Question(question, sample.max_new_tokens, stop))
 
     def shared(self, prompt: Prompt) -> Timing:

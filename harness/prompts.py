@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from benchmarks.base import Text, content_hash
-from harness.engine.prefill import Context
+from harness.engine.cache import Context
 from harness.errors import HarnessError
 
 #: stands for the border between context and question while a template is rendered
@@ -68,15 +68,15 @@ class Prompts:
             raise HarnessError("the chat template changes the user's message; context and question cannot be split")
         return Frame(before, after)
 
-    def context(self, text: str, chat_template: bool = True) -> Context:
-        """The cached side: template prefix and context, with the template's suffix for extra passes."""
+    def context(self, text: str, chat_template: bool = True, stop_ids: frozenset[int] = frozenset()) -> Context:
+        """The cached side: template prefix and context; the template's suffix and ``stop_ids`` are for extra passes."""
         frame = self.frame if chat_template else Frame(self.tokenizer.bos_token or "", "")
         # Rendered with the context inside, since some templates trim a message
         left = self._render(text + BORDER).prefix if chat_template and self.tokenizer.chat_template else None
         left = frame.prefix + text if left is None else left
         coded = self.tokenizer(left, add_special_tokens=False, return_offsets_mapping=True)
         prefix = sum(start < len(frame.prefix) for start, _ in coded["offset_mapping"])
-        return Context(tuple(coded["input_ids"]), prefix, tuple(self.encode(frame.suffix)), self.encode)
+        return Context(tuple(coded["input_ids"]), prefix, tuple(self.encode(frame.suffix)), self.encode, stop_ids)
 
     def question(self, question: str, answer_prefix: str, chat_template: bool = True) -> tuple[int, ...]:
         """The side that is asked of a pruned cache; never empty."""

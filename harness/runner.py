@@ -12,8 +12,9 @@ from torch import Tensor
 
 from benchmarks.base import Benchmark, Sample
 from harness.engine.adapter import LanguageModel
+from harness.engine.cache import BLOCK_BYTES, Context, Failure, Scored, out_of_memory
 from harness.engine.decode import Answer, Question, decode_all
-from harness.engine.prefill import BLOCK_BYTES, Context, Failure, Scored, out_of_memory, prefill
+from harness.engine.prefill import prefill
 from harness.engine.sampling import Sampling
 from harness.masks import Masks, masks, policy_of
 from harness.prompts import Prompts, cut
@@ -103,7 +104,7 @@ class Evaluator:
     def _tokenise(self, group: list[Item]) -> tuple[Context, list[Question]]:
         first = group[0].sample
         text = first.context + (first.question if self.query_aware else "")
-        context = self.prompts.context(text, first.chat_template)
+        context = self.prompts.context(text, first.chat_template, self.stop_ids)
         return context, [self._ask(item.sample) for item in group]
 
     def _ask(self, sample: Sample) -> Question:

@@ -84,17 +84,39 @@ class Protection:
 
 
 @dataclass(frozen=True)
+class Generated:
+    """The target of a pass that the model writes itself: the full cache's greedy answer to what comes before it, of at
+    most ``most`` tokens, its stop token left out. It may be empty."""
+
+    most: int
+
+
+@dataclass(frozen=True)
 class Pass:
     """One extra forward over the full cache (KVzip's second pass); what it appends to the cache is dropped.
 
-    The engine runs ``encode(instruction) + ids[lead_in] + template suffix + ids[target]`` at positions T, T+1, ...
-    ``lead_in`` and ``target`` are spans of cached positions. ``target`` is also the span of columns that
-    :meth:`Method.score_pass` returns. Two methods whose passes are equal share the forward.
+    The engine runs ``encode(instruction) + ids[lead_in] + template suffix + target`` at positions T, T+1, ...
+
+    target    a span of cached positions, whose tokens are run again; a text; or an answer, :class:`Generated`
+    lead_in   a span of cached positions
+    scored    the span of columns that :meth:`Method.score_pass` returns; None: ``target``, where that is a span
+
+    Two methods whose passes are equal share the forward and the answer generated for it.
     """
 
     instruction: str
-    target: tuple[int, int]
+    target: tuple[int, int] | str | Generated
     lead_in: tuple[int, int] | None = None
+    scored: tuple[int, int] | None = None
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """The span of cached positions that the pass scores."""
+        if self.scored is not None:
+            return self.scored
+        if not isinstance(self.target, tuple):
+            raise MethodError("a pass whose target is not a span must say in `scored` which columns it scores")
+        return self.target
 
 
 @dataclass
@@ -263,7 +285,7 @@ class Method:
         return []
 
     def score_pass(self, seen: Observation, run: Pass) -> Tensor:
-        """Scores of the columns ``run.target`` from one extra forward, float32 ``[H, stop - start]``."""
+        """Scores of the columns ``run.columns`` from one extra forward, float32 ``[H, stop - start]``."""
         raise NotImplementedError
 
     def fingerprint(self) -> str:

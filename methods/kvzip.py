@@ -1,20 +1,35 @@
-"""KVzip: how much attention a pair gets while the model repeats its context."""
+"""KVzip: how much attention a pair gets while the model repeats its context, or does another task on it."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from methods.attention import log_weight_blocks
-from methods.base import Method, MethodError, Observation, Pass, Protection
-from methods.registry import register
+from methods.base import Generated, Method, MethodError, ModelInfo, Observation, Pass, Protection, Unsupported
+from methods.pretexts import Pretext, bound_name, digest, is_bound_name, is_file_name, read
+from methods.registry import register, unknown
 
 #: KVzip's prompts (Kim et al., arXiv 2505.23416, section 3.3): they are hyper-parameters of its scores
 REPEAT_ALL = "\n\nRepeat the previous context exactly."
 REPEAT_FROM = "\n\nRepeat the part of the previous context exactly, starting with"
+#: what it is compared with, in words of our own
+SUMMARIZE = "\n\nSummarize the previous context. Keep the names, numbers and facts in it."
+ASK = "\n\nWrite questions about the previous context, each with its answer."
+#: most tokens of the answer that these two ask for
+ANSWER_TOKENS = 128
+
+#: name -> the task of the second pass. They stand here, since the hash of this file is the hash of the method's code
+PRETEXTS = {
+    "repeat": Pretext(REPEAT_ALL, REPEAT_FROM, None),
+    "summary": Pretext(SUMMARIZE, SUMMARIZE, Generated(ANSWER_TOKENS)),
+    "questions": Pretext(ASK, ASK, Generated(ANSWER_TOKENS)),
+}
 
 KVPRESS_SINKS = 4
 
@@ -31,13 +46,16 @@ class Peaks(NamedTuple):
 
 @dataclass(frozen=True)
 class Reconstruction(Method):
-    """What KVzip and KVzip+ share: the passes over the context in chunks, and the attention seen there.
+    """What KVzip and KVzip+ share: the passes that do a task on the context, and the attention seen there.
 
+    pretext  the task: repeat, summary, questions, or a YAML file (:mod:`methods.pretexts`), which shows in the variant
+             by its stem and a hash of its texts
     chunk    context tokens repeated in one pass
     lead_in  last tokens of the previous chunk that a later pass starts from
     compat   "kvpress": its choices, four sinks instead of the template prefix, in the softmax and as protection
     """
 
+    pretext: str = "repeat"
     chunk: int = 2048
     lead_in: int = 8
     compat: str = ""
@@ -47,7 +65,11 @@ class Reconstruction(Method):
     protection: ClassVar[Protection] = Protection(prefix=True)
     cost: ClassVar[str] = "one more prefill"
 
+    #: set where a file was read; not an option, since what decides about its texts is in the bound method's ``pretext``
+    _read: ClassVar[Pretext | None] = None
+
     def __post_init__(self) -> None:
+        self._check_pretext()
         if self.chunk < 1 or self.lead_in < 0:
             raise MethodError(f"{self.name} needs chunk >= 1 and lead_in >= 0, got {self.chunk} and {self.lead_in}")
         if self.compat not in ("", "kvpress"):
@@ -56,15 +78,51 @@ class Reconstruction(Method):
     def protects(self) -> Protection:
         return Protection(sinks=KVPRESS_SINKS) if self.compat else self.protection
 
+    def _check_pretext(self) -> None:
+        if is_file_name(self.pretext):
+            object.__setattr__(self, "_read", read(Path(self.pretext), f"{self.name}.pretext"))
+        elif self.pretext not in PRETEXTS and not is_bound_name(self.pretext):
+            offered = unknown(f"{self.name}.pretext", self.pretext, list(PRETEXTS))
+            raise MethodError(f"{offered}; or a file that ends in .yaml or .yml")
+        if self.compat and self.pretext != "repeat":
+            raise Unsupported(
+                f"{self.name} with compat={self.compat} scores as {self.compat} does, which knows the pretext repeat "
+                f"alone; leave {self.name}.pretext at repeat, or leave compat out"
+            )
+
+    def bind(self, info: ModelInfo) -> Method:
+        """The method itself; with a pretext from a file a copy whose ``pretext`` is its stem and a hash of its texts,
+        so that other texts are another variant, and no folder of this machine is in the results."""
+        if not is_file_name(self.pretext):
+            self._task()
+            return self
+        bound = copy.copy(self)
+        object.__setattr__(bound, "pretext", bound_name(Path(self.pretext), self._task()))
+        return bound
+
+    def _task(self) -> Pretext:
+        task = self._read or PRETEXTS.get(self.pretext)
+        if task is None:
+            raise MethodError(f"{self.name}.pretext={self.pretext} is how results name a file; give the file itself")
+        return task
+
+    def fingerprint(self) -> str:
+        return digest(self._read) if self._read is not None else ""
+
     def passes(self, cached: int, prefix: int) -> list[Pass]:
-        """One pass a chunk of the context, the template prefix left out."""
+        """One pass a chunk of the context, the template prefix left out, where the task is to write the context again;
+        else one pass, which scores all pairs, the template's too. None where there is only the template."""
+        task = self._task()
+        if task.target is not None:
+            whole = (0, cached)
+            return [Pass(task.instruction, task.target, scored=whole)] if cached > prefix else []
         found = []
         for start in range(prefix, cached, self.chunk):
             target = (start, min(cached, start + self.chunk))
             if start == prefix:
-                found.append(Pass(REPEAT_ALL, target))
+                found.append(Pass(task.instruction, target))
             else:
-                found.append(Pass(REPEAT_FROM, target, lead_in=(max(prefix, start - self.lead_in), start)))
+                found.append(Pass(task.later, target, lead_in=(max(prefix, start - self.lead_in), start)))
         return found
 
 
@@ -75,7 +133,8 @@ class KVzip(Reconstruction):
     head and all new tokens. Kim et al., "KVzip", arXiv 2505.23416, equation 2.
 
     The softmax (float32) runs over the template prefix, the chunk's own columns and the new tokens up to the query's
-    own. The whole template prefix is in it and is protected, as in the authors' code.
+    own; where the pass does not write the context again, over the whole context and those. The whole template prefix is
+    in it and is protected, as in the authors' code.
     """
 
     name: ClassVar[str] = "kvzip"
@@ -92,12 +151,15 @@ class KVzip(Reconstruction):
 
 def peaks(seen: Observation, run: Pass, compat: str) -> Peaks:
     """The peaks of one layer in one pass, computed once for all methods that read them."""
-    prefix = min(KVPRESS_SINKS, run.target[0]) if compat else seen.prefix
+    if not isinstance(run.target, tuple):
+        rows, columns = slice(0, seen.new), slice(*run.columns)
+        return seen.shared(("peaks", run), lambda: largest_weights(seen, rows, seen.keys, columns))
+    prefix = min(KVPRESS_SINKS, run.columns[0]) if compat else seen.prefix
     return seen.shared(("peaks", run, prefix), lambda: _peaks(seen, run, prefix))
 
 
 def _peaks(seen: Observation, run: Pass, prefix: int) -> Peaks:
-    start, stop = run.target
+    start, stop = run.columns
     prefix, first = min(prefix, start), seen.cached - seen.new
     # other chunks of the context are not in the denominator
     keys = torch.cat([seen.keys[:, :prefix], seen.keys[:, start:stop], seen.keys[:, first:]], dim=1)

@@ -37,7 +37,7 @@ class KVzipPlus(Reconstruction):
         return torch.full(seen.keys.shape[:2], math.log(SMALLEST), device=seen.keys.device)
 
     def score_pass(self, seen: Observation, run: Pass) -> Tensor:
-        return weighed(seen, peaks(seen, run, self.compat).per_norm, *run.target)
+        return weighed(seen, peaks(seen, run, self.compat).per_norm, *run.columns)
 
 
 def weighed(seen: Observation, per_norm: Tensor, start: int, stop: int) -> Tensor:
@@ -50,10 +50,14 @@ def weighed(seen: Observation, per_norm: Tensor, start: int, stop: int) -> Tenso
 def output_norms(seen: Observation, start: int, stop: int) -> Tensor:
     """||W_O^q v_t|| of the columns start..stop for each query head, float32 ``[Hq, stop - start]``.
 
-    From the Gram matrix of W_O, so that nothing of size ``Hq x T x D`` is made.
+    From the Gram matrix of W_O, so that nothing of size ``Hq x T x D`` is made, and by blocks of columns, so that of
+    ``Hq x T x d`` neither.
     """
     projection = seen.output_projection.float()
     gram = torch.bmm(projection.transpose(1, 2), projection)  # [Hq, d, d]
-    values = seen.values[:, start:stop].float().repeat_interleave(seen.group, dim=0)
-    squares = (torch.bmm(values, gram) * values).sum(dim=-1)
-    return squares.clamp(min=0).sqrt()
+    columns = max(1, seen.block_bytes // (12 * gram.shape[0] * gram.shape[1]))  # values, their products, and both's
+    squares = []
+    for begin in range(start, stop, columns):
+        values = seen.values[:, begin : min(stop, begin + columns)].float().repeat_interleave(seen.group, dim=0)
+        squares.append((torch.bmm(values, gram) * values).sum(dim=-1))
+    return torch.cat(squares, dim=-1).clamp(min=0).sqrt()

@@ -31,8 +31,8 @@ from transformers import (
 )
 
 from harness.engine.adapter import LanguageModel
+from harness.engine.cache import Prefix
 from harness.engine.masked import MaskedRun
-from harness.engine.prefill import Prefix
 
 VOCABULARY = 97
 #: 9 query heads over 3 KV heads, an odd vocabulary, an odd hidden width

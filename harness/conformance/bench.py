@@ -12,10 +12,11 @@ from torch import Tensor
 
 from harness.conformance import models
 from harness.engine.adapter import LanguageModel
+from harness.engine.cache import Context, Scored
 from harness.engine.decode import Answer, Question, decode_all
 from harness.engine.evict import Policy, make_evictors
 from harness.engine.masked import MaskedRun
-from harness.engine.prefill import Context, Scored, prefill
+from harness.engine.prefill import prefill
 from harness.errors import HarnessError
 from harness.grid import Grid, plan
 from harness.masks import Masks, masks, policy_of
@@ -72,7 +73,8 @@ class Recorder(Method):
 
     def score_pass(self, seen: Observation, run: Pass) -> Tensor:
         self.in_passes.append((run, seen))
-        return torch.zeros(seen.keys.shape[0], run.target[1] - run.target[0])
+        start, stop = run.columns
+        return torch.zeros(seen.keys.shape[0], stop - start)
 
     def score_step(self, step: Step, scores: Tensor) -> Tensor:
         self.steps.append(step)
@@ -253,7 +255,7 @@ class Bench:
         found = [method.score(unshared(seen)) for seen in recorder.shown]
         for run, seen in recorder.in_passes:
             found[seen.layer] = found[seen.layer].clone()
-            found[seen.layer][:, slice(*run.target)] = method.score_pass(unshared(seen), run)
+            found[seen.layer][:, slice(*run.columns)] = method.score_pass(unshared(seen), run)
         return found
 
     @cached_property

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.prefill import Prefix
+from harness.engine.cache import Prefix
 
 
 @dataclass

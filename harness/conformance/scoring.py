@@ -12,8 +12,8 @@ from torch import Tensor
 from harness.conformance.bench import PREFIX, Bench, Ran, context_of, unshared
 from harness.conformance.suite import Skip, expect
 from harness.engine.adapter import LanguageModel
+from harness.engine.cache import Context
 from harness.engine.decode import Question
-from harness.engine.prefill import Context
 from harness.grid import Grid
 from methods.base import Method, Observation, Protection, Step
 
@@ -67,9 +67,9 @@ def passes(bench: Bench) -> None:
         raise Skip("asks for no extra pass")
     expect(asked == bench.fresh().passes(cached, context.prefix), "a second call of passes gives other passes")
     for extra in asked:
-        for name in ("target", "lead_in"):
+        for name in ("target", "columns", "lead_in"):
             span = getattr(extra, name)
-            if span is not None:
+            if isinstance(span, tuple):
                 start, stop = span
                 expect(
                     0 <= start < stop <= cached,
@@ -78,9 +78,11 @@ def passes(bench: Bench) -> None:
     recorder = bench.shown(lm, context, bench.method)
     with torch.inference_mode():
         for run, seen in recorder.in_passes:
-            wide = run.target[1] - run.target[0]
+            start, stop = run.columns
             found = bench.method.score_pass(unshared(seen), run)
-            well_formed(found, (lm.info.kv_heads, wide), f"score_pass of {run.target}, layer {seen.layer} ([H, m])")
+            well_formed(
+                found, (lm.info.kv_heads, stop - start), f"score_pass of {run.target}, layer {seen.layer} ([H, m])"
+            )
 
 
 def read_only(bench: Bench) -> None:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
+from harness.engine.cache import BLOCK_BYTES, Prefix, Scored, check_positions
 from harness.engine.evict import Policy, make_evictors
 from harness.engine.masked import MaskedRun
 from harness.engine.positions import ORIGINAL
-from harness.engine.prefill import BLOCK_BYTES, Prefix, Scored, check_positions
 from harness.engine.sampling import Sampling
 
 

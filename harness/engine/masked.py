@@ -16,10 +16,10 @@ from torch.nn.functional import pad
 
 from harness.engine.adapter import LanguageModel
 from harness.engine.attention import joint_attention
+from harness.engine.cache import BLOCK_BYTES, Prefix
 from harness.engine.evict import Evictor
 from harness.engine.observe import Captured, Watched
 from harness.engine.positions import IN_CACHE, ORIGINAL, Moving, moved_keys, moving, pairs_at
-from harness.engine.prefill import BLOCK_BYTES, Prefix
 from methods.attention import BLOCK
 from methods.base import Step
 

@@ -2,132 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.attention import causal_attention
-from harness.engine.observe import Captured
+from harness.engine.cache import BLOCK_BYTES, Context, Failure, Prefix, Scored, out_of_memory
+from harness.engine.dense import DenseRun, Observer
+from harness.engine.passes import run_pass
 from methods.base import Method, MethodError, Observation, Pass
 
-#: default size of the largest temporary, in bytes
-BLOCK_BYTES = 512 * 2**20
-
-
-@dataclass(frozen=True)
-class Context:
-    """A tokenised context.
-
-    ids       token ids, template prefix first
-    prefix    P, how many of them are the template's
-    suffix    template ids that close the user's turn and open the assistant's (extra passes need them)
-    encode    text -> ids without special tokens (for the instructions of extra passes)
-    """
-
-    ids: tuple[int, ...]
-    prefix: int = 0
-    suffix: tuple[int, ...] = ()
-    encode: Callable[[str], list[int]] = lambda text: []
-
-    def seed(self, run_seed: int) -> int:
-        """A seed of the run's seed and the context's tokens; the same on every machine."""
-        digest = hashlib.sha256(repr((run_seed, self.ids)).encode()).digest()
-        return int.from_bytes(digest[:6], "big")
-
-
-@dataclass
-class Prefix:
-    """The full cache of a context: for each layer (all layers) keys and values ``[H, T, d]``, stored once.
-
-    ``last_hidden [T, D]`` are the last hidden states of the prefill.
-    """
-
-    context: Context
-    keys: list[Tensor]
-    values: list[Tensor]
-    last_hidden: Tensor
-
-    @property
-    def cached(self) -> int:
-        """T"""
-        return len(self.context.ids)
-
-
-class Failure(NamedTuple):
-    status: str
-    reason: str
-
-
-@dataclass
-class Scored:
-    """A prefix and the scores of each method on it, float32 ``[L, H, T]`` (none for the control).
-
-    ``failed`` has the methods that could not score this context, with a status (``error``, ``oom``, ``truncated``) and
-    the reason; they have no scores, the others are not touched by it.
-    """
-
-    prefix: Prefix
-    scores: dict[Method, Tensor] = field(default_factory=dict)
-    failed: dict[Method, Failure] = field(default_factory=dict)
-
-
 Result = TypeVar("Result")
-Observer = Callable[[Observation], None]
-
-
-class DenseRun:
-    """A dense forward of one sequence that appends to a cache, and shows prunable layers to an observer."""
-
-    def __init__(
-        self, lm: LanguageModel, cache: Prefix, first: int, seed: int, block_bytes: int, observer: Observer | None
-    ) -> None:
-        self.lm = lm
-        self.cache = cache
-        self.first = first
-        self.seed = seed
-        self.block_bytes = block_bytes
-        self.observer = observer
-        self.grown: list[tuple[Tensor, Tensor]] = []
-        self.hidden = Captured()
-
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
-        old_keys, old_values = self.cache.keys, self.cache.values
-        all_keys = torch.cat([old_keys[layer], keys[0]], dim=1) if old_keys else keys[0]
-        all_values = torch.cat([old_values[layer], values[0]], dim=1) if old_values else values[0]
-        window = self.lm.windows[layer]
-        out = causal_attention(queries[0], all_keys, all_values, scaling, window, self.block_bytes)
-        if self.first == 0:
-            self.grown.append((all_keys.contiguous(), all_values.contiguous()))
-        if self.observer is not None and layer in self.lm.place:
-            self.observer(self._observation(layer, queries[0], all_keys, all_values, scaling))
-        return out.unsqueeze(0)
-
-    def _observation(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Observation:
-        return Observation(
-            layer=self.lm.place[layer],
-            hidden=self.hidden.value[0],
-            queries=queries,
-            keys=keys,
-            values=values,
-            positions=torch.arange(self.first, self.first + queries.shape[1], device=queries.device),
-            scaling=scaling,
-            prefix=self.cache.context.prefix,
-            context_seed=self.seed,
-            block_bytes=self.block_bytes,
-            project=lambda: self.lm.output_projection(layer),
-            rotation=lambda positions: self.lm.rotation(layer, positions),
-        )
-
-    def engaged(self) -> AbstractContextManager[None]:
-        """The model with our attention in place, and its attention inputs captured if someone observes."""
-        return self.hidden.engaged(self.lm, self.lm.prunable if self.observer is not None else [])
 
 
 def prefill(
@@ -148,41 +36,12 @@ def prefill(
         prefix.keys = [keys for keys, _ in run.grown]
         prefix.values = [values for _, values in run.grown]
     for extra, askers in book.passes(context).items():
-        tokens = _pass_ids(extra, context)
-        obstacle = lm.obstacle(len(context.ids), len(context.ids) + len(tokens))
-        if obstacle:
-            book.fail(askers, Failure("truncated", f"an extra pass {obstacle}"))
         askers = [method for method in askers if method not in book.failed]
-        if not askers:
-            continue
-        run = DenseRun(lm, prefix, len(context.ids), run_seed, block_bytes, book.observer_of(extra, askers))
-        with run.engaged():
-            lm.forward(torch.tensor([tokens], device=lm.device), len(context.ids), run)
+        if askers:
+            failure = run_pass(lm, prefix, extra, run_seed, block_bytes, book.observer_of(extra, askers))
+            if failure is not None:
+                book.fail(askers, failure)
     return Scored(prefix, book.stacked(lm.info.kv_heads, len(context.ids)), book.failed)
-
-
-class PositionsExceeded(ValueError):
-    """A forward would go past the model's position limit."""
-
-
-def check_positions(lm: LanguageModel, cached: int, needed: int, what: str) -> None:
-    """Raise :class:`PositionsExceeded` where a cache of ``cached`` tokens cannot go on to ``needed`` positions."""
-    obstacle = lm.obstacle(cached, needed)
-    if obstacle:
-        raise PositionsExceeded(f"{what} {obstacle} (model {lm.name!r})")
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; torch's CPU allocator raises a plain RuntimeError."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and ("allocate memory" in text or "out of memory" in text)
-
-
-def _pass_ids(extra: Pass, context: Context) -> list[int]:
-    lead = context.ids[slice(*extra.lead_in)] if extra.lead_in else ()
-    return [*context.encode(extra.instruction), *lead, *context.suffix, *context.ids[slice(*extra.target)]]
 
 
 def _empty(lm: LanguageModel, context: Context) -> Prefix:
@@ -233,7 +92,7 @@ class _ScoreBook:
             for method in askers:
                 scores = self._try(method, partial(_pass_scores, method, seen, extra))
                 if scores is not None:
-                    self.layers[method][seen.layer][:, slice(*extra.target)] = scores
+                    self.layers[method][seen.layer][:, slice(*extra.columns)] = scores
 
         return observe
 
@@ -248,7 +107,7 @@ def _scores(method: Method, seen: Observation) -> Tensor:
 
 
 def _pass_scores(method: Method, seen: Observation, extra: Pass) -> Tensor:
-    start, stop = extra.target
+    start, stop = extra.columns
     return _checked(method, method.score_pass(seen, extra), (seen.keys.shape[0], stop - start))
 
 

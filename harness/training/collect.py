@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.prefill import BLOCK_BYTES, Context, DenseRun, Prefix, check_positions
+from harness.engine.cache import BLOCK_BYTES, Context, Prefix, check_positions
+from harness.engine.dense import DenseRun
 from harness.prompts import Prompts
 from methods.base import Observation
 from methods.kvzap.targets import features, repeat_targets

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.engine.prefill import Context, Failure, Prefix, Scored
+from harness.engine.cache import Context, Failure, Prefix, Scored
 from harness.grid import Grid, plan
 from harness.masks import Masks, masks
 from harness.variants import Plan

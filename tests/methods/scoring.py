@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.prefill import Context, prefill
+from harness.engine.cache import Context
+from harness.engine.prefill import prefill
 from harness.grid import Grid, plan
 from harness.masks import Masks, masks
 from methods.base import Method, Observation

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.engine.prefill import Context, Prefix, Scored
+from harness.engine.cache import Context, Prefix, Scored
 from harness.grid import Grid, plan
 from harness.masks import Masks, masks
 from methods.base import MethodError, ModelInfo

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
+from harness.engine.cache import Context, PositionsExceeded, Prefix
 from harness.engine.decode import Answer, Question, decode, distinct, next_tokens
-from harness.engine.prefill import Context, PositionsExceeded, Prefix, prefill
+from harness.engine.prefill import prefill
 from tests.tiny import VOCABULARY, greedy, some_ids, some_masks, tiny
 
 TOKENS = 45

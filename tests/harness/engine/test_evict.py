@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
+from harness.engine.cache import Context, Scored
 from harness.engine.decode import Answer, Question, decode, decode_all
 from harness.engine.evict import Policy, make_evictors
 from harness.engine.masked import MaskedRun
-from harness.engine.prefill import Context, Scored, prefill
+from harness.engine.prefill import prefill
 from methods.base import Method, Observation, Protection, Step
 from methods.budgets import Ranking, number_kept
 from methods.h2o import H2O

@@ -17,8 +17,9 @@ from transformers import (
 )
 
 from harness.engine.adapter import FAMILIES, EngineError, LanguageModel, describe
+from harness.engine.cache import Context
 from harness.engine.decode import Question, decode
-from harness.engine.prefill import Context, prefill
+from harness.engine.prefill import prefill
 from methods.base import ModelInfo
 from methods.knorm import Knorm
 from methods.kvzip_plus import KVzipPlus

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
+from harness.engine.cache import Context, Prefix
 from harness.engine.decode import Question, decode
 from harness.engine.masked import MaskedRun
-from harness.engine.prefill import Context, Prefix, prefill
+from harness.engine.prefill import prefill
 from harness.models import Loaded
 from methods.budgets import Ranking, number_kept
 from methods.knorm import Knorm

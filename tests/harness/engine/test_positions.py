@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from harness import models
 from harness.engine.adapter import LanguageModel
+from harness.engine.cache import Context, Prefix
 from harness.engine.decode import Answer, Question, decode_all, distinct
 from harness.engine.evict import Policy, make_evictors
 from harness.engine.masked import MaskedRun
 from harness.engine.positions import moved_keys, moving
-from harness.engine.prefill import Context, Prefix, prefill
+from harness.engine.prefill import prefill
 from methods.base import Method, Protection
 from methods.budgets import number_kept
 from methods.h2o import H2O

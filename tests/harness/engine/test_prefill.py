@@ -11,8 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache
 
 from harness.engine.adapter import EngineError, LanguageModel
+from harness.engine.cache import Context
 from harness.engine.decode import Question, decode
-from harness.engine.prefill import Context, prefill
+from harness.engine.prefill import prefill
 from methods.base import Method, Observation, Pass
 from methods.expected_attention import ExpectedAttention
 from methods.full import Full

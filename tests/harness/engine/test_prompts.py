@@ -9,7 +9,7 @@ import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
-from harness.engine.prefill import Context
+from harness.engine.cache import Context
 from harness.errors import HarnessError
 from harness.models import Loaded
 from harness.prompts import BORDER, Prompts, cut, stop_ids

@@ -1,0 +1,417 @@
+"""KVzip and KVzip+ under other tasks than repeating: scores against the attention of one unpatched eager forward over
+context, instruction, template suffix and target, whose softmax is over everything up to the query (9 / 3 heads)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.engine.adapter import LanguageModel
+from harness.engine.cache import Context
+from harness.engine.passes import run_pass
+from harness.engine.prefill import prefill
+from methods.base import Generated, MethodError, ModelInfo, Observation, Pass, Unsupported
+from methods.knorm import Knorm
+from methods.kvzip import ANSWER_TOKENS, ASK, REPEAT_ALL, REPEAT_FROM, SUMMARIZE, KVzip
+from methods.kvzip_plus import SMALLEST, KVzipPlus
+from tests.methods.scoring import scores_of
+from tests.tiny import PRUNABLE, VOCABULARY, greedy, some_ids, tiny
+
+TOKENS, TEMPLATE = 40, 5
+SUFFIX = (11, 12, 13)
+FILE_INSTRUCTION, FILE_TARGET = "\n\nTranslate it.", "the translation"
+TEXTS = {
+    SUMMARIZE: [21, 22],
+    ASK: [31, 32, 33],
+    REPEAT_ALL: [41, 42],
+    REPEAT_FROM: [43],
+    FILE_INSTRUCTION: [51, 52],
+    FILE_TARGET: [53, 54, 55, 56],
+    "": [],
+}
+OPENINGS = {"summary": TEXTS[SUMMARIZE], "questions": TEXTS[ASK]}
+INFO = ModelInfo("no-model", layers=3, query_heads=9, kv_heads=3, head_size=8, hidden_size=54)
+#: every ninth token ends an answer, so that answers are short where their length is not the point
+STOP = range(0, VOCABULARY, 9)
+KINDS = [KVzip, KVzipPlus]
+Kind = type[KVzip] | type[KVzipPlus]
+
+
+@pytest.fixture(scope="module")
+def lm() -> LanguageModel:
+    return tiny("llama")
+
+
+def context(tokens: int = TOKENS, prefix: int = TEMPLATE, stop: Sequence[int] = STOP) -> Context:
+    return Context(some_ids(tokens), prefix, SUFFIX, TEXTS.__getitem__, frozenset(stop))
+
+
+def pretext_file(folder: Path, name: str = "translate.yaml", **content: Any) -> Path:
+    path = folder / name
+    text = yaml.safe_dump({"instruction": FILE_INSTRUCTION, "target": FILE_TARGET} | content)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def answer_of(model: Any, ids: Sequence[int], stop: Sequence[int] = STOP, most: int = 40) -> list[int]:
+    """What the unpatched model itself goes on with, up to a stop token."""
+    found = greedy(model, ids, most)
+    ends = [place for place, token in enumerate(found) if token in stop]
+    assert ends or most == ANSWER_TOKENS
+    return found[: ends[0]] if ends else found
+
+
+@torch.inference_mode()
+def brute_force(lm: LanguageModel, ids: Sequence[int], new: Sequence[int]) -> dict[str, Tensor]:
+    """``kvzip`` and ``kvzip_plus`` (before the logarithm) of all ids ``[L, H, T]`` in float64, from the attention
+    matrices of the unpatched model in eager mode over ids and new tokens."""
+    hidden: dict[int, Tensor] = {}
+    values: dict[int, Tensor] = {}
+    handles = []
+    for layer in PRUNABLE[lm.name.removeprefix("tiny-")]:
+        module: Any = lm.attention[layer]
+
+        def read(module: Any, args: Any, kwargs: Any, layer: int = layer) -> None:
+            hidden[layer] = (args[0] if args else kwargs["hidden_states"])[0].double()
+
+        def take(module: Any, args: Any, out: Tensor, layer: int = layer) -> None:
+            values[layer] = out[0].view(len(out[0]), 3, -1).transpose(0, 1).double()
+
+        handles.append(module.register_forward_pre_hook(read, with_kwargs=True))
+        handles.append(module.v_proj.register_forward_hook(take))
+    lm.model.set_attn_implementation("eager")
+    try:
+        out = lm.model(torch.tensor([[*ids, *new]]), use_cache=False, output_attentions=True)
+    finally:
+        lm.model.set_attn_implementation("sdpa")
+        for handle in handles:
+            handle.remove()
+    found: dict[str, list[Tensor]] = {"kvzip": [], "kvzip_plus": []}
+    cached = len(ids)
+    for layer in hidden:
+        weights = out.attentions[layer][0, :, cached:, :cached].double()  # [Hq, n, T]
+        projection = lm.attention[layer].o_proj.weight.double()
+        size = projection.shape[1] // 9
+        added = torch.stack(
+            [
+                (values[layer][q // 3, :cached] @ projection[:, q * size : (q + 1) * size].T).norm(dim=-1)
+                for q in range(9)
+            ]
+        )
+        norms = hidden[layer][cached:].norm(dim=-1)
+        found["kvzip"].append(weights.amax(dim=1).view(3, 3, cached).amax(dim=1))
+        plus = weights * added.unsqueeze(1) / norms.view(1, -1, 1)
+        found["kvzip_plus"].append(plus.amax(dim=1).view(3, 3, cached).amax(dim=1))
+    return {name: torch.stack(layers) for name, layers in found.items()}
+
+
+def assert_scores(lm: LanguageModel, method: KVzip | KVzipPlus, given: Context, new: Sequence[int]) -> None:
+    """Scores of all pairs, the template's too, are those of the forward whose new tokens are ``new``."""
+    expected = brute_force(lm, given.ids, new)[method.name]
+    scores = scores_of(lm, method, given).double()
+    assert scores.shape == expected.shape
+    if method.name == "kvzip_plus":
+        torch.testing.assert_close(scores, expected.clamp(min=SMALLEST).log(), rtol=0, atol=1e-5)
+    else:
+        torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pretext", ["summary", "questions"])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_scores_from_a_generated_answer_equal_brute_force(
+    kind: Kind, pretext: str, family: str, dtype: torch.dtype
+) -> None:
+    lm, given = tiny(family, dtype), context()
+    opening = [*OPENINGS[pretext], *SUFFIX]
+    answer = answer_of(lm.model, [*given.ids, *opening])
+    assert_scores(lm, kind(pretext=pretext), given, [*opening, *answer])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_that_does_not_stop_has_128_tokens(lm: LanguageModel, kind: Kind) -> None:
+    opening = [*TEXTS[SUMMARIZE], *SUFFIX]
+    answer = answer_of(lm.model, [*some_ids(TOKENS), *opening], (), 128)
+    assert len(answer) == 128 == ANSWER_TOKENS
+    assert_scores(lm, kind(pretext="summary"), context(stop=()), [*opening, *answer])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_scores_from_a_files_text_equal_brute_force(kind: Kind, dtype: torch.dtype, tmp_path: Path) -> None:
+    path, lm = pretext_file(tmp_path), tiny("llama", dtype)
+    new = [*TEXTS[FILE_INSTRUCTION], *SUFFIX, *TEXTS[FILE_TARGET]]
+    for method in (kind(pretext=str(path)), kind(pretext=str(path)).bind(INFO)):
+        assert_scores(lm, method, context(), new)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_text_leaves_the_instruction_and_the_suffix(lm: LanguageModel, kind: Kind, tmp_path: Path) -> None:
+    method = kind(pretext=str(pretext_file(tmp_path, target="")))
+    assert_scores(lm, method, context(), [*TEXTS[FILE_INSTRUCTION], *SUFFIX])
+
+
+@pytest.mark.parametrize("place", [0, 1, 6])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stop_token_ends_the_answer_and_is_no_part_of_it(lm: LanguageModel, kind: Kind, place: int) -> None:
+    opening = [*TEXTS[SUMMARIZE], *SUFFIX]
+    stop = greedy(lm.model, [*some_ids(TOKENS), *opening], 10)[place]
+    answer = answer_of(lm.model, [*some_ids(TOKENS), *opening], [stop])
+    assert len(answer) == place  # none at place 0: the answer is empty
+    assert_scores(lm, kind(pretext="summary"), context(stop=[stop]), [*opening, *answer])
+
+
+def fed(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The ids of every forward from here on."""
+    forwards: list[list[int]] = []
+    forward = lm.forward
+
+    def watched(ids: Tensor, *more: Any) -> Tensor:
+        forwards.append(ids[0].tolist())
+        return forward(ids, *more)
+
+    monkeypatch.setattr(lm, "forward", watched)
+    return forwards
+
+
+def test_the_generated_target_is_the_full_caches_own_greedy_answer(
+    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = [*TEXTS[ASK], *SUFFIX]
+    expected = greedy(lm.model, [*some_ids(TOKENS), *opening], ANSWER_TOKENS)
+    forwards = fed(lm, monkeypatch)
+    scores_of(lm, KVzip(pretext="questions"), context(stop=()))
+    first, *steps, last = forwards
+    assert first == list(some_ids(TOKENS))
+    assert steps == [opening, *([token] for token in expected[:-1])]
+    assert last == [*opening, *expected]
+
+
+def test_methods_with_the_same_pretext_share_the_answer_and_the_forward(
+    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = str(pretext_file(tmp_path))
+    methods = [KVzip(pretext="summary"), KVzipPlus(pretext="summary"), KVzip(pretext="summary", chunk=9)]
+    methods += [KVzip(pretext=path), KVzipPlus(pretext=path)]
+    alone = {method: scores_of(lm, method, context()) for method in methods}
+    steps = len(answer_of(lm.model, [*some_ids(TOKENS), *TEXTS[SUMMARIZE], *SUFFIX])) + 1
+    forwards = fed(lm, monkeypatch)
+    scored = prefill(lm, context(), methods)
+    assert len(forwards) == 1 + steps + 1 + 1  # the prefill, the answer, its pass, the file's pass
+    assert scored.failed == {}
+    for method in methods:
+        assert torch.equal(scored.scores[method], alone[method])
+
+
+def test_pretexts_do_not_mix(lm: LanguageModel, tmp_path: Path) -> None:
+    names = ["repeat", "summary", "questions", str(pretext_file(tmp_path))]
+    methods = [KVzip(pretext=name) for name in names]
+    together = prefill(lm, context(), methods).scores
+    assert list(together) == methods
+    for index, method in enumerate(methods):
+        assert torch.equal(together[method], scores_of(lm, method, context()))
+        assert not any(torch.equal(together[method], together[other]) for other in methods[:index])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_files_instruction_with_the_context_as_target_is_repeat(
+    lm: LanguageModel, kind: Kind, tmp_path: Path
+) -> None:
+    path = str(pretext_file(tmp_path, instruction=REPEAT_ALL, target="context"))
+    assert torch.equal(scores_of(lm, kind(pretext=path), context()), scores_of(lm, kind(), context()))
+    assert kind(pretext=path).passes(TOKENS, TEMPLATE) == kind().passes(TOKENS, TEMPLATE)
+
+
+def test_a_file_with_the_context_as_target_asks_the_same_for_every_chunk(tmp_path: Path) -> None:
+    path = str(pretext_file(tmp_path, target="context\n"))
+    passes, repeated = (KVzip(pretext=name, chunk=16).passes(64, 5) for name in (path, "repeat"))
+    assert len(passes) == 4
+    assert [one.instruction for one in passes] == [FILE_INSTRUCTION] * 4
+    assert [(one.target, one.lead_in) for one in passes] == [(one.target, one.lead_in) for one in repeated]
+
+
+def test_repeat_asks_for_what_it_always_asked_for() -> None:
+    assert KVzip() == KVzip(pretext="repeat") == KVzip().bind(INFO)
+    assert KVzip(chunk=16).passes(40, 5) == [
+        Pass(REPEAT_ALL, (5, 21)),
+        Pass(REPEAT_FROM, (21, 37), lead_in=(13, 21)),
+        Pass(REPEAT_FROM, (37, 40), lead_in=(29, 37)),
+    ]
+    assert KVzip().fingerprint() == KVzip(pretext="summary").fingerprint() == ""
+
+
+def test_a_pass_whose_target_is_no_span_must_say_what_it_scores() -> None:
+    assert Pass("", (3, 7)).columns == (3, 7) == Pass("", "text", scored=(3, 7)).columns
+    with pytest.raises(MethodError, match="must say in `scored`"):
+        _ = Pass("", Generated(4)).columns
+
+
+@pytest.mark.parametrize("block_bytes", [1, 5000, 40_000])
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_do_not_depend_on_the_byte_budget(lm: LanguageModel, kind: Kind, block_bytes: int) -> None:
+    whole = scores_of(lm, kind(pretext="summary"), context())
+    split = scores_of(lm, kind(pretext="summary"), context(), block_bytes=block_bytes)
+    torch.testing.assert_close(split, whole, rtol=0, atol=2e-6)
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the bytes of the largest tensor that any operation makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for made in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(made, Tensor):
+                self.bytes = max(self.bytes, made.numel() * made.element_size())
+        return out
+
+
+def test_a_pass_over_a_long_context_makes_nothing_larger_than_its_keys_and_the_byte_budget() -> None:
+    lm, tokens, budget = tiny("llama", torch.float32, max_position_embeddings=2048), 1500, 2**16
+    methods = [KVzip(pretext="questions"), KVzipPlus(pretext="questions")]
+    given = context(tokens)
+    prefix = prefill(lm, given).prefix
+    (extra,) = methods[0].passes(tokens, TEMPLATE)
+    scored: list[Tensor] = []
+
+    def observe(seen: Observation) -> None:
+        scored.extend(method.score_pass(seen, extra) for method in methods)
+
+    with torch.inference_mode(), Largest() as largest:
+        assert run_pass(lm, prefix, extra, 0, budget, observe) is None
+    assert [scores.shape for scores in scored] == [(3, tokens)] * 6
+    keys = 3 * (tokens + 40) * 8 * 4  # a layer's keys [H, T + n, d]; of all query heads they would be three times that
+    assert budget < keys and largest.bytes <= keys
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 2])
+@pytest.mark.parametrize("pretext", ["summary", "questions", "file"])
+def test_empty_and_very_short_contexts_run(lm: LanguageModel, tokens: int, pretext: str, tmp_path: Path) -> None:
+    name = str(pretext_file(tmp_path)) if pretext == "file" else pretext
+    given = context(tokens, prefix=0)
+    scored = prefill(lm, given, [kind(pretext=name) for kind in KINDS])
+    assert scored.failed == {} and len(scored.scores) == (2 if tokens else 0)
+    if tokens:
+        opening = [*(TEXTS[FILE_INSTRUCTION] if pretext == "file" else OPENINGS[pretext]), *SUFFIX]
+        target = TEXTS[FILE_TARGET] if pretext == "file" else answer_of(lm.model, [*given.ids, *opening])
+        for kind in KINDS:
+            assert_scores(lm, kind(pretext=name), given, [*opening, *target])
+
+
+def test_a_context_that_is_all_template_needs_no_pass(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    forwards = fed(lm, monkeypatch)
+    assert (scores_of(lm, KVzip(pretext="summary"), context(5)) == 0).all()
+    assert len(forwards) == 1
+
+
+def test_a_pass_without_positions_for_its_longest_answer_is_truncated_for_its_methods_alone() -> None:
+    needed = TOKENS + len(TEXTS[SUMMARIZE]) + len(SUFFIX) + ANSWER_TOKENS
+    methods = [Knorm(), KVzip(), KVzip(pretext="summary"), KVzipPlus(pretext="summary")]
+    fits = prefill(tiny("llama", max_position_embeddings=needed), context(), methods)
+    assert fits.failed == {} and list(fits.scores) == methods
+    short = prefill(tiny("llama", max_position_embeddings=needed - 1), context(), methods)
+    assert list(short.scores) == methods[:2] and list(short.failed) == methods[2:]
+    for failure in short.failed.values():
+        assert failure.status == "truncated"
+        assert failure.reason == f"an extra pass needs {needed} positions, the model has {needed - 1}"
+
+
+def test_a_pass_without_a_single_token_is_an_error_of_its_methods_alone(lm: LanguageModel) -> None:
+    given = Context(some_ids(TOKENS), TEMPLATE, (), lambda text: [])
+    scored = prefill(lm, given, [KVzip(pretext="summary"), KVzip()])
+    assert list(scored.scores) == [KVzip()]
+    assert scored.failed[KVzip(pretext="summary")].status == "error"
+    assert "has no token" in scored.failed[KVzip(pretext="summary")].reason
+
+
+def test_an_answer_from_logits_that_hold_a_nan_fails_its_methods_alone() -> None:
+    lm = tiny("llama")
+    with torch.no_grad():
+        lm.model.lm_head.weight[3, 3] = math.nan
+    scored = prefill(lm, context(), [KVzip(pretext="summary"), KVzip(), Knorm()])
+    assert list(scored.scores) == [KVzip(), Knorm()]
+    assert scored.failed[KVzip(pretext="summary")].status == "nan"
+
+
+def test_other_texts_are_another_method_and_another_folder_is_the_same_one(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    first = KVzip(pretext=str(pretext_file(tmp_path))).bind(INFO)
+    same = KVzip(pretext=str(pretext_file(tmp_path / "other"))).bind(INFO)
+    renamed = KVzip(pretext=str(pretext_file(tmp_path, "render.yml"))).bind(INFO)
+    target = KVzip(pretext=str(pretext_file(tmp_path, target="another text"))).bind(INFO)
+    instruction = KVzip(pretext=str(pretext_file(tmp_path, instruction="Translate."))).bind(INFO)
+    assert first == same and first.fingerprint() == same.fingerprint() == renamed.fingerprint() != ""
+    assert len({first, renamed, target, instruction}) == 4
+    assert len({method.fingerprint() for method in (first, target, instruction)}) == 3
+    assert str(tmp_path) not in str(first.options())
+    assert first.options()["pretext"].startswith("translate@")
+    assert KVzip(**first.options()) == first  # as a variant's label makes it, without the file
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "cannot be read"),
+        (b"instruction: [", "cannot be read"),
+        (b"\xff\xfe\xff", "cannot be read"),
+        (b"", "must hold the keys instruction and target"),
+        (b"- instruction\n- target", "must hold the keys instruction and target"),
+        (b"target: context", "lacks the key instruction"),
+        (b"instruction: Repeat.", "lacks the key target"),
+        (b"instruction: Repeat.\ntarget: context\nlimit: 3", "unknown key 'limit'"),
+        (b"instruction: Repeat.\ntarget:", "target must be a text, got None"),
+        (b"instruction: 5\ntarget: context", "instruction must be a text, got 5"),
+        (b"instruction: ' '\ntarget: context", "instruction must not be empty"),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_says_something_else_is_refused_with_its_path(
+    kind: Kind, content: bytes | None, reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(MethodError, match=reason) as error:
+        kind(pretext=str(path))
+    assert f"{kind.name}.pretext: {path}" in str(error.value)
+
+
+def test_a_folder_is_no_pretext(tmp_path: Path) -> None:
+    (tmp_path / "folder.yaml").mkdir()
+    with pytest.raises(MethodError, match="cannot be read"):
+        KVzip(pretext=str(tmp_path / "folder.yaml"))
+
+
+@pytest.mark.parametrize("name", ["sumary", "", "Repeat", "mine.txt", "mine@12345"])
+def test_an_unknown_pretext_is_refused_with_the_known_ones(name: str) -> None:
+    with pytest.raises(MethodError, match=r"unknown kvzip_plus.pretext .*known, nearest first.*\.yaml or \.yml"):
+        KVzipPlus(pretext=name)
+
+
+def test_the_name_that_results_give_a_file_does_not_stand_for_the_file(lm: LanguageModel) -> None:
+    named = KVzip(pretext="translate@0123abcd")
+    with pytest.raises(MethodError, match="give the file itself"):
+        named.bind(INFO)
+    assert "give the file itself" in prefill(lm, context(), [named]).failed[named].reason
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pretext", ["summary", "questions", "file"])
+def test_kvpress_knows_repeat_alone(kind: Kind, pretext: str, tmp_path: Path) -> None:
+    name = str(pretext_file(tmp_path)) if pretext == "file" else pretext
+    with pytest.raises(Unsupported, match="knows the pretext repeat alone") as error:
+        kind(pretext=name, compat="kvpress")
+    assert str(tmp_path) not in str(error.value)
+    assert kind(pretext="repeat", compat="kvpress").passes(9, 2) == kind().passes(9, 2)
