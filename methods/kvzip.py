@@ -10,6 +10,7 @@ from torch import Tensor
 
 from methods.attention import log_weight_blocks
 from methods.base import Method, MethodError, Observation, Pass, Protection
+from methods.compat import Kvpress
 from methods.registry import register
 
 #: KVzip's prompts (Kim et al., arXiv 2505.23416, section 3.3): they are hyper-parameters of its scores
@@ -35,26 +36,25 @@ class Reconstruction(Method):
 
     chunk    context tokens repeated in one pass
     lead_in  last tokens of the previous chunk that a later pass starts from
-    compat   "kvpress": its choices, four sinks instead of the template prefix, in the softmax and as protection
+
+    With ``compat`` four sinks take the place of the template prefix, in the softmax and as protection.
     """
 
     chunk: int = 2048
     lead_in: int = 8
-    compat: str = ""
 
     needs: ClassVar[frozenset[str]] = frozenset({"hidden", "queries"})
     default_budget: ClassVar[str] = "global"
     protection: ClassVar[Protection] = Protection(prefix=True)
+    kvpress: ClassVar[Kvpress] = Kvpress(("layer", "global"), sinks=KVPRESS_SINKS, pooled=True)
     cost: ClassVar[str] = "one more prefill"
 
     def __post_init__(self) -> None:
         if self.chunk < 1 or self.lead_in < 0:
             raise MethodError(f"{self.name} needs chunk >= 1 and lead_in >= 0, got {self.chunk} and {self.lead_in}")
-        if self.compat not in ("", "kvpress"):
-            raise MethodError(f"{self.name}.compat must be empty or kvpress, got {self.compat!r}")
 
-    def protects(self) -> Protection:
-        return Protection(sinks=KVPRESS_SINKS) if self.compat else self.protection
+    def kvpress_lacks(self) -> str:
+        return "" if self.lead_in == 8 else "NVIDIA/kvpress has no lead_in other than 8"
 
     def passes(self, cached: int, prefix: int) -> list[Pass]:
         """One pass a chunk of the context, the template prefix left out."""
