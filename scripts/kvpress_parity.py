@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file
 from torch import Tensor
+from transformers.utils import logging
 
 from harness import models, provenance
 from harness.engine.prefill import Context, Scored, prefill
@@ -101,14 +102,16 @@ def main() -> None:
     parser.add_argument("--model", default=models.DEFAULT_MODEL, help="the same model as it is named here")
     parser.add_argument("--length", type=int, default=1024, help="cached tokens")
     parser.add_argument("--removed", default="0.25,0.5,0.75,0.875")
+    parser.add_argument("--work", type=Path, help="keep kvpress's results here; what is there for the same job is used")
     parser.add_argument("--json", type=Path, help="write the figures here")
     asked = parser.parse_args()
+    logging.disable_progress_bar()
     loaded = models.load(asked.model, "cpu", "float32")
     prompts = Prompts(loaded.tokenizer, "kvpress")
     text = cut(asked.text.read_text(encoding="utf-8"), prompts, asked.length)
     with tempfile.TemporaryDirectory() as work:
         job = job_of(loaded.lm.info, prompts.context(text), text, asked.removed)
-        theirs = Theirs(asked.python, asked.gguf, job, Path(work))
+        theirs = Theirs(asked.python, asked.gguf, job, asked.work or Path(work))
     rows = [row for compat in ("kvpress", "") for row in compare(loaded.lm, prompts.context(text), job, theirs, compat)]
     same = {mode: ids == theirs.said["prompts"][mode] for mode, ids in assembled(prompts, text).items()}
     show(rows, job, same)
@@ -162,9 +165,14 @@ class Theirs:
     """What `kvpress_scores.py` found."""
 
     def __init__(self, python: str, gguf: Path, job: dict[str, Any], work: Path) -> None:
-        (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        script = Path(__file__).with_name("kvpress_scores.py")
-        subprocess.run([python, script, work / "job.json", gguf, work], check=True, cwd=work)
+        work, job_file = work.resolve(), work.resolve() / "job.json"
+        known = job_file.is_file() and json.loads(job_file.read_text(encoding="utf-8")) == job
+        if not (known and (work / "said.json").is_file()):
+            work.mkdir(parents=True, exist_ok=True)
+            (work / "said.json").unlink(missing_ok=True)  # written last
+            job_file.write_text(json.dumps(job), encoding="utf-8")
+            script = Path(__file__).resolve().with_name("kvpress_scores.py")
+            subprocess.run([python, script, job_file, gguf.resolve(), work], check=True, cwd=work)
         self.scores = load_file(work / "scores.safetensors")
         self.kept = load_file(work / "kept.safetensors")
         self.said = json.loads((work / "said.json").read_text(encoding="utf-8"))

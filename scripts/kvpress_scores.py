@@ -41,6 +41,7 @@ SCORERS: dict[str, Callable[[float], Any]] = {
 def main() -> None:
     job_file, gguf, folder = map(Path, sys.argv[1:4])
     job = json.loads(job_file.read_text(encoding="utf-8"))
+    transformers.utils.logging.disable_progress_bar()
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**where)
     model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
@@ -138,14 +139,15 @@ class Found:
         def hook(module: Any, args: Any, kwargs: Any, output: Any) -> None:
             layer = kwargs["past_key_values"].layers[module.layer_idx]
             hidden, keys, values, weights = kwargs["hidden_states"], layer.keys, layer.values, output[1]
-            done = set()
+            found: dict[str, Tensor] = {}
             for label, press in presses.items():
                 case = label.split("|")[0].rsplit(" ", 1)[0]
                 scorer = getattr(press, "press", press)
-                if case not in done:
-                    scores = scorer.score(module, hidden, keys, values, weights, kwargs)
-                    self._layers.setdefault(case, []).append(scores[0].float().clone())
-                    done.add(case)
+                if case not in found:
+                    found[case] = scorer.score(module, hidden, keys, values, weights, kwargs)
+                    self._layers.setdefault(case, []).append(found[case][0].float().clone())
+                if case != "streaming_llm":  # all others have the same scores at every level
+                    scorer.score = lambda *_, known=found[case]: known.clone()
                 module.masked_key_indices = None
                 if isinstance(press, kvpress.DMSPress):
                     press.forward_hook(module, args, kwargs, output)
@@ -154,6 +156,7 @@ class Found:
                     left, _ = press.compress(module, hidden, keys, values, weights, kwargs)
                 self._layers.setdefault(label, []).append(kept_pairs(module, keys, left))
                 module.masked_key_indices = None
+                vars(scorer).pop("score", None)
 
         return hook
 
