@@ -50,7 +50,7 @@ BUDGETS = {
     "snapkv": ("head", "layer"),
     "pyramidkv": ("head",),
     "expected_attention": ("head", "layer"),
-    "expected_attention epsilon=0": ("head", "layer"),
+    "expected_attention_plain": ("head", "layer"),
     "kvzap_linear": ("head", "layer", "threshold"),
     "kvzap_mlp": ("head", "layer", "threshold"),
     "kvzip": ("global", "layer"),
@@ -69,7 +69,7 @@ EXPLAINED = {
     **dict.fromkeys((f"{name} layer" for name in KVZIP), "AdaKV's floor, which layerwise has not; prefix and scores"),
     **dict.fromkeys((f"kvzap_{kind} {budget}" for kind in ("linear", "mlp") for budget in ("head", "layer")),
                     "the last 128 pairs stay under every budget"),
-    **dict.fromkeys(("snapkv layer", "expected_attention layer", "expected_attention epsilon=0 layer"),
+    **dict.fromkeys(("snapkv layer", "expected_attention layer", "expected_attention_plain layer"),
                     "AdaKV's floor counts from the pairs that are not protected"),
 }  # fmt: skip
 #: methods whose scores are places, which say nothing but the order
@@ -214,7 +214,7 @@ def row_of(
     method = own[0].method
     reference = theirs.scores[name]
     ours = scored.scores[method].exp() if name == "kvzip_plus" else scored.scores[method]
-    open_ = ~method.mechanism.mask(reference.shape[-1], 0)
+    open_ = ~method.mechanism_for(reference.shape[-1]).mask(reference.shape[-1], 0)
     if method.passes(reference.shape[-1], prefix):  # no pass scores the template
         open_[:prefix] = False
     by_layer = difference(ours[..., open_], reference[..., open_]).amax(dim=(1, 2))

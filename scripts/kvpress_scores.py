@@ -33,7 +33,7 @@ SCORERS: dict[str, Callable[[float], Any]] = {
     "snapkv": lambda r: kvpress.SnapKVPress(r),
     "pyramidkv": lambda r: kvpress.PyramidKVPress(r),
     "expected_attention": lambda r: kvpress.ExpectedAttentionPress(r, epsilon=1e-2),
-    "expected_attention epsilon=0": lambda r: kvpress.ExpectedAttentionPress(r),
+    "expected_attention_plain": lambda r: kvpress.ExpectedAttentionPress(r),
     "observed_attention": lambda r: kvpress.ObservedAttentionPress(r),
 }
 
