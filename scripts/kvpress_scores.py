@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import kvpress
 import torch
 import transformers
+from kvpress.presses import kvzip_press
 from kvpress.presses.kvzap_press import KVzapConfig, KVzapModel
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -45,9 +46,8 @@ def main() -> None:
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**where)
     model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    own = tempfile.mkdtemp()  # KVzipPress loads the tokenizer anew, by the model's path
-    tokenizer.save_pretrained(own)
-    model.config._name_or_path = own
+    # KVzipPress loads the tokenizer anew, by the model's path; one that was read from a GGUF splits wrongly once saved
+    kvzip_press.AutoTokenizer = SimpleNamespace(from_pretrained=lambda *_: tokenizer)
     found = Found(job, model)
     with torch.inference_mode():
         found.prefill(eager=False)
