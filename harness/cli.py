@@ -37,7 +37,7 @@ def run(
     option: Annotated[Texts, _flag("METHOD.NAME=VALUE; several values are several variants")] = None,
     phase: Annotated[str | None, _flag("when to prune: prefill")] = None,
     query_aware: Annotated[bool | None, _flag("prune with the question in view", "--query-aware")] = None,
-    compat: Annotated[str | None, _flag("kvpress: its choices where they differ from the papers'")] = None,
+    compat: Annotated[str | None, _flag("kvpress: protection, rounding and prompts of NVIDIA/kvpress")] = None,
     benchmark: Annotated[Texts, _flag("benchmarks (default: needles)")] = None,
     length: Annotated[Texts, _flag("context lengths in tokens (default: the benchmark's)")] = None,
     subset: Annotated[Texts, _flag("subsets (default: all that can be run)")] = None,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from harness.errors import HarnessError
 from harness.variants import Plan, Planned, Variant, sinks_of
-from methods import registry
+from methods import compat, registry
 from methods.base import Method, MethodError, ModelInfo, Unsupported
 from methods.budgets import BUDGETS
 
@@ -64,8 +64,9 @@ def plan(grid: Grid, info: ModelInfo) -> Plan:
     with none left it is an error. Methods are bound here, so a missing surrogate shows before the model loads."""
     _check(grid, info)
     query_mode = "aware" if grid.query_aware else "agnostic"
-    control = registry.build("full", {})
-    planned = [Planned(Variant("full", phase=grid.phase, query_mode=query_mode), control, None)]
+    control = registry.build("full", {"compat": grid.compat})
+    options = json.dumps(control.options(), sort_keys=True)
+    planned = [Planned(Variant("full", phase=grid.phase, query_mode=query_mode, options=options), control, None)]
     skipped: dict[str, str] = {}
     for name in _names(grid, info):
         try:
@@ -168,7 +169,7 @@ def _instances(name: str, grid: Grid, info: ModelInfo) -> Iterator[Method]:
     for option in map(option_of, grid.options):
         if registry.resolve(option.method, info) == name:
             values.setdefault(option.name, []).append(option.value)
-    if grid.compat and "compat" in registry.build(name, {}).options():
+    if grid.compat:
         values.setdefault("compat", [grid.compat])
     for chosen in itertools.product(*values.values()):
         with _failing_as(name):
@@ -190,7 +191,9 @@ def _plan_method(
             _check_moving(method, grid.phase, info)
         if grid.phase != "prefill" and budget in ("layer", "global"):
             raise Unsupported(f"budget {budget!r} is for the prefill only; while decoding it is head or threshold")
-        own = method.protects()
+        if method.compat and (reason := compat.refusal(method, budget, grid.phase, bool(grid.keep_tokens))):
+            raise Unsupported(reason)
+        own = method.protects_under(budget)
         levels = list(_levels(method, budget, grid, info))
         for window, sinks in itertools.product(grid.windows or (own.window,), grid.sinks or (sinks_of(own),)):
             for kind, level, requested in levels:

@@ -89,11 +89,12 @@ def resolve(request: RunRequest) -> Job:
     device = models.pick_device(request.device)
     dtype = str(models.pick_dtype(request.dtype, device)).removeprefix("torch.")
     planned = grid.plan(request.grid(), describe(config, request.model))
-    prompts = Prompts(models.load_tokenizer(request.model))
+    prompts = Prompts(models.load_tokenizer(request.model), request.compat)
     items = [Item(b, s) for b in wanted for s in b.samples(requests[b.name], prompts.text)]
     if not items:
         raise HarnessError("the benchmarks gave no sample; see `python -m harness benchmarks` and --subset, --length")
     _check_fits(items, prompts, most, request.model)
+    _check_one_prompt(planned, items, prompts, request.query_aware)
     limits = {name: asked.limit for name, asked in requests.items()}
     return Job(request, planned, prompts, items, limits, device, dtype, most)
 
@@ -145,6 +146,27 @@ def _check_fits(items: list[Item], prompts: Prompts, most: int, model: str) -> N
         f"no sample fits model {model!r}: the shortest needs {least} positions, the model has {most}; "
         "give a smaller --length or another --model"
     )
+
+
+def _check_one_prompt(planned: Plan, items: list[Item], prompts: Prompts, query_aware: bool) -> None:
+    """All variants of a run read the same ids, so those with and without kvpress's prompts only go together where
+    the two are the same."""
+    if all(p.method.compat == prompts.compat for p in planned.planned):
+        return
+    other = Prompts(prompts.tokenizer, "" if prompts.compat else "kvpress")
+    for _, sample in items:
+        if _ids(prompts, sample, query_aware) != _ids(other, sample, query_aware):
+            raise HarnessError(
+                f"sample {sample.sample_id} reads otherwise with compat=kvpress, so variants with and without it "
+                "cannot share a run; give --compat kvpress for all methods, or run them apart"
+            )
+
+
+def _ids(prompts: Prompts, sample: Sample, query_aware: bool) -> tuple[tuple[int, ...], ...]:
+    seen, asked = (sample.question, "") if query_aware else ("", sample.question)
+    context = prompts.context(sample.context + seen, sample.chat_template)
+    question = prompts.question(asked, sample.answer_prefix, sample.chat_template)
+    return context.ids, (context.prefix,), context.suffix, question
 
 
 def _tokens(prompts: Prompts, sample: Sample) -> int:

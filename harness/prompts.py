@@ -30,12 +30,17 @@ class Frame(NamedTuple):
 
 
 class Prompts:
-    """Turns texts into ids for one tokenizer."""
+    """Turns texts into ids for one tokenizer.
 
-    def __init__(self, tokenizer: Any) -> None:
+    With ``compat="kvpress"`` as the pipeline of NVIDIA/kvpress 0.5.5 does: the model's template is always used; without
+    one a line break follows the question, and BOS is no prefix; the question is never trimmed.
+    """
+
+    def __init__(self, tokenizer: Any, compat: str = "") -> None:
         if not tokenizer.is_fast:
             raise HarnessError("the tokenizer has no fast version; its token offsets are needed to find the template")
         self.tokenizer = tokenizer
+        self.compat = compat
 
     def encode(self, text: str) -> list[int]:
         """Ids without special tokens added (a rendered template has its own)."""
@@ -55,8 +60,16 @@ class Prompts:
     def frame(self) -> Frame:
         """The chat template around a user's message, thinking off; a bare BOS where there is no template."""
         if not self.tokenizer.chat_template:
-            return Frame(self.tokenizer.bos_token or "", "")
+            return self._bare
         return self._render(BORDER)
+
+    @property
+    def _bare(self) -> Frame:
+        return Frame(self.tokenizer.bos_token or "", "\n" if self.compat else "")
+
+    def _framed(self, chat_template: bool) -> bool:
+        """Whether a prompt gets the model's template, where its sample has ``chat_template``."""
+        return bool(self.tokenizer.chat_template) and (chat_template or bool(self.compat))
 
     def _render(self, message: str) -> Frame:
         turns = [{"role": "user", "content": message}]
@@ -70,19 +83,24 @@ class Prompts:
 
     def context(self, text: str, chat_template: bool = True, stop_ids: frozenset[int] = frozenset()) -> Context:
         """The cached side: template prefix and context; the template's suffix and ``stop_ids`` are for extra passes."""
-        frame = self.frame if chat_template else Frame(self.tokenizer.bos_token or "", "")
+        framed = self._framed(chat_template)
+        frame = self.frame if framed else self._bare
         # Rendered with the context inside, since some templates trim a message
-        left = self._render(text + BORDER).prefix if chat_template and self.tokenizer.chat_template else None
-        left = frame.prefix + text if left is None else left
+        left = self._render(text + BORDER).prefix if framed else frame.prefix + text
         coded = self.tokenizer(left, add_special_tokens=False, return_offsets_mapping=True)
         prefix = sum(start < len(frame.prefix) for start, _ in coded["offset_mapping"])
+        if self.compat:
+            prefix = min(len(self.encode(frame.prefix)), len(coded["input_ids"])) if framed else 0
         return Context(tuple(coded["input_ids"]), prefix, tuple(self.encode(frame.suffix)), self.encode, stop_ids)
 
     def question(self, question: str, answer_prefix: str, chat_template: bool = True) -> tuple[int, ...]:
         """The side that is asked of a pruned cache; never empty."""
-        framed = chat_template and self.tokenizer.chat_template
-        # Rendered with the question inside, since some templates trim a message
-        text = self._render(BORDER + question).suffix if framed else question
+        if self.compat:
+            text = question + (self.frame if self._framed(chat_template) else self._bare).suffix
+        elif self._framed(chat_template):
+            text = self._render(BORDER + question).suffix  # with the question inside, since some templates trim it
+        else:
+            text = question
         ids = self.encode(text + answer_prefix) or self.encode("\n") or self.encode(".")
         if not ids:
             raise HarnessError("the question, the template and the answer prefix are empty; nothing can be asked")

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.base import Sample, content_hash
 from harness.engine import evict
-from methods import budgets
+from methods import budgets, compat
 from methods.base import Method
 
 PACKAGES = ("kvprune", "torch", "transformers", "tokenizers", "lm-eval", "datasets", "numpy", "wonderwords")
@@ -49,7 +49,7 @@ def method_hash(methods: Sequence[Method]) -> str:
     """Hash of what decides which pairs a method keeps: the source files of its class, of the classes it extends, of the
     budgets and of the evictor, and the weights of its instances in a run."""
     files = {Path(inspect.getfile(cls)) for cls in type(methods[0]).__mro__ if issubclass(cls, Method)}
-    files |= {Path(inspect.getfile(module)) for module in (budgets, evict)}
+    files |= {Path(inspect.getfile(module)) for module in (budgets, compat, evict)}
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda path: path.name):
         digest.update(file.read_bytes())

@@ -39,18 +39,19 @@ class Variant:
     def label(self) -> str:
         """A short readable name, unique within a run: what differs from the method's defaults is spelled out."""
         if self.level_kind == "none":
-            return self.method if self.query_mode == "agnostic" else f"{self.method} aware"
+            chosen = [f"{name}={value}" for name, value in json.loads(self.options).items()]
+            return " ".join([self.method, *chosen, *([] if self.query_mode == "agnostic" else [self.query_mode])])
         cls = registry.get(self.method)
         mark = {"removed": "", "keep_tokens": "keep=", "threshold": "tau="}[self.level_kind]
         parts = [self.method, self.budget, mark + repr(self.level).removesuffix(".0")]  # all digits, so never twice
         method = build_from_options(self.method, self.options)
-        own = method.protects()
+        own = method.protects_under(self.budget)
         if self.window != own.window:
             parts.append(f"window={self.window}")
         if self.sinks != sinks_of(own):
             parts.append(f"sinks={self.sinks}")
         plain = cls().options()
-        parts += [f"{name}={value}" for name, value in json.loads(self.options).items() if plain[name] != value]
+        parts += [f"{name}={value}" for name, value in json.loads(self.options).items() if plain.get(name, "") != value]
         return " ".join(parts + ([] if self.query_mode == "agnostic" else [self.query_mode]))
 
     def fields(self) -> dict[str, Any]:

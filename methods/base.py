@@ -19,10 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from methods.compat import Kvpress
 
 
 class MethodError(ValueError):
@@ -216,8 +219,12 @@ class Method:
     """A pruning method. Subclass, set the class variables, write :meth:`score`, and ``@register`` it.
 
     The fields of a subclass are its options: they have defaults, are typed ``int``, ``float``, ``bool`` or ``str``,
-    and are set by ``--option NAME.FIELD=VALUE``.
+    and are set by ``--option NAME.FIELD=VALUE``. One option every method has:
+
+    compat   "kvpress": NVIDIA/kvpress's protection, rounding and prompts (see :mod:`methods.compat`)
     """
+
+    compat: str = field(default="", kw_only=True)
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
@@ -238,6 +245,8 @@ class Method:
     score_range: ClassVar[tuple[float, float] | None] = None
     #: where kept pairs stand: "original", or "cache": at the number of pairs kept before them, keys rotated accordingly
     positions: ClassVar[str] = "original"
+    #: what NVIDIA/kvpress has of the method; None: nothing, and ``compat`` is refused
+    kvpress: ClassVar[Kvpress | None] = None
     #: the control: removes nothing and takes no level
     is_control: ClassVar[bool] = False
 
@@ -256,7 +265,21 @@ class Method:
 
     def protects(self) -> Protection:
         """The published protection of this instance; options may change it."""
-        return self.protection
+        return self.kvpress.protection(self.default_budget) if self.compat and self.kvpress else self.protection
+
+    def protects_under(self, budget: str) -> Protection:
+        """What this instance protects under a budget unless flags replace it."""
+        return self.kvpress.protection(budget) if self.compat and self.kvpress else self.protects()
+
+    def kvpress_lacks(self) -> str:
+        """Why kvpress cannot do what this instance's options ask, for ``compat``; empty where it can."""
+        return ""
+
+    def kvpress_numbers(self, removed: float, cached: int, layers: int) -> list[int]:
+        """Pairs that each layer's heads keep in kvpress under the ``head`` and ``layer`` budgets."""
+        from methods.budgets import kvpress_kept  # late, since it imports this module
+
+        return [kvpress_kept(cached, removed)] * layers
 
     def thresholds(self, info: ModelInfo) -> dict[str, float]:
         """Calibrated thresholds by removed fraction, as ``{"0.25": tau}``; empty where there are none."""
@@ -293,5 +316,6 @@ class Method:
         return ""
 
     def options(self) -> dict[str, Any]:
-        """The options of this instance, all of them, in a fixed order."""
-        return {f.name: getattr(self, f.name) for f in sorted(fields(self), key=lambda f: f.name)}
+        """The options of this instance in a fixed order; all of them, but ``compat`` only where it is set."""
+        found = {f.name: getattr(self, f.name) for f in sorted(fields(self), key=lambda f: f.name)}
+        return found if self.compat else {name: value for name, value in found.items() if name != "compat"}

@@ -32,6 +32,36 @@ def number_kept(cached: int, removed: Decimal) -> int:
     return min(cached, max(1, int(cached * (1 - removed))))
 
 
+def kvpress_kept(cached: int, removed: float) -> int:
+    """The same as NVIDIA/kvpress 0.5.5 rounds it, in binary floats: 1,000 pairs at 0.9 keep 99."""
+    return min(cached, max(1, int(cached * (1 - removed))))
+
+
+def kvpress_safe(kept: int) -> int:
+    """Pairs that kvpress's AdaKV leaves each head sure of, of a number kept that counts protected pairs like others."""
+    return max(1, int(kept * 0.2))
+
+
+def kvpress_left(pairs: int, removed: float) -> int:
+    """Pairs that kvpress's KVzip keeps of those of several heads; here the number removed is rounded down."""
+    return pairs - int(pairs * removed)
+
+
+def kvpress_pyramid(cached: int, removed: float, layers: int, window: int, beta: int) -> list[int]:
+    """Pairs a head keeps in each layer in kvpress's PyramidKV. The mean is not rounded before it is spread; each number
+    is rounded to the nearest, not down, that of all layers too where they get the same."""
+    capacity = window + cached * (1 - removed)
+    least = (capacity - window) / beta
+    most = (capacity - window) * 2 - least
+    if most >= cached - window:
+        most = cached - window
+        least = (capacity - window) * 2 - most
+    if not cached >= most >= least >= window:
+        return [max(1, round(cached * (1 - removed)))] * layers
+    step = (most - least) / (layers - 1) if layers > 1 else 0.0
+    return [round(most - layer * step) for layer in range(layers)]
+
+
 @dataclass(frozen=True)
 class Ranking:
     """Scores of a context and the pairs protected in it, ranked once for all budgets and levels.
@@ -76,27 +106,39 @@ class Ranking:
     def head(self, kept: int | list[int]) -> Tensor:
         """The best ``kept`` pairs of each head, one number or one for each layer; bool ``[L, H, T]``."""
         numbers = [kept] * len(self.scores) if isinstance(kept, int) else kept
-        layers = [self._or_protected(n, rank < n) for n, rank in zip(numbers, self._in_head, strict=True)]
+        layers = [self._or_protected(n, mask) for n, mask in zip(numbers, self.best_in_heads(numbers), strict=True)]
         return torch.stack(layers) if layers else torch.ones_like(self.scores, dtype=torch.bool)
+
+    def best_in_heads(self, numbers: list[int]) -> Tensor:
+        """The first pairs of each head, one number for each layer, protected ones first but no more than that."""
+        return self._in_head < torch.tensor(numbers, device=self.scores.device).view(-1, 1, 1)
 
     def layer(self, kept: int, floor: Fraction = ADAKV_FLOOR) -> Tensor:
         """AdaKV: the best ``H * kept`` pairs of each layer over its heads, of which every head is sure of its
         protected pairs and of ``floor(floor * (kept - protected))`` more; bool ``[L, H, T]``."""
-        _, heads, cached = self.scores.shape
         protected = int(self.protected.sum())
         sure = protected + int(floor * max(0, kept - protected))
+        return self._or_protected(kept, self.best_in_layers(self.scores.shape[1] * kept, sure))
+
+    def best_in_layers(self, total: int, sure: int) -> Tensor:
+        """The first ``total`` pairs of each layer over its heads, each head being sure of its first ``sure``."""
+        _, heads, cached = self.scores.shape
         safe = self._in_head < min(sure, cached)
         safe_in_order = _by_time(safe).gather(-1, self._layer_order)
         others = (~safe_in_order).cumsum(-1)
-        wanted = heads * kept - safe.sum(dim=(1, 2)).unsqueeze(-1)
+        wanted = total - safe.sum(dim=(1, 2)).unsqueeze(-1)
         taken = safe_in_order | (others <= wanted)
         flat = torch.zeros_like(taken).scatter(-1, self._layer_order, taken)
-        return self._or_protected(kept, _by_head(flat, heads, cached))
+        return _by_head(flat, heads, cached)
 
     def global_(self, kept: int) -> Tensor:
         """KVzip's non-uniform budget: the best ``L * H * kept`` pairs over all layers and heads; ``[L, H, T]``."""
         layers, heads, _ = self.scores.shape
-        return self._or_protected(kept, self._anywhere < layers * heads * kept)
+        return self._or_protected(kept, self.best_anywhere(layers * heads * kept))
+
+    def best_anywhere(self, total: int) -> Tensor:
+        """The first ``total`` pairs of all layers and heads."""
+        return self._anywhere < total
 
     def threshold(self, tau: float) -> Tensor:
         """Protected pairs and those with a score of at least ``tau``; bool ``[L, H, T]``.
@@ -109,6 +151,29 @@ class Ranking:
     def _or_protected(self, kept: int, keep: Tensor) -> Tensor:
         protected = self.protected.to(keep.device)
         return protected.expand_as(keep).clone() if int(protected.sum()) > kept else keep
+
+
+def kvpress_mask(ranking: Ranking, budget: str, removed: float, numbers: list[int], pooled: bool) -> Tensor:
+    """What kvpress keeps under a budget other than ``threshold``; bool ``[L, H, T]``.
+
+    Nothing beyond the number kept stays, protected or not. ``numbers`` is the number kept in the heads of each layer;
+    ``pooled`` is KVzipPress, see :class:`methods.compat.Kvpress`.
+    """
+    layers, heads, cached = ranking.scores.shape
+    if budget == "global":
+        return ranking.best_anywhere(kvpress_left(layers * heads * cached, removed))
+    if budget == "head":
+        return ranking.best_in_heads(numbers)
+    if pooled:
+        return ranking.best_in_layers(kvpress_left(heads * cached, removed), sure=0)
+    return ranking.best_in_layers(heads * numbers[0], kvpress_safe(numbers[0]))
+
+
+def raised(scores: Tensor, places: Tensor) -> Tensor:
+    """Scores ``[L, H, T]`` with those at ``places`` (bool ``[T]``) set to the layer's largest other score plus one, as
+    kvpress does with the pairs that a method keeps by itself."""
+    others = scores.masked_fill(places, float("-inf")).amax(dim=(1, 2), keepdim=True)
+    return torch.where(places, others + 1, scores)
 
 
 def ranks(scores: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from methods.attention import BLOCK
 from methods.base import Method, MethodError, Observation, Protection
+from methods.compat import Kvpress
 from methods.registry import register
 from methods.rope import rotate, unrotate
 
@@ -56,6 +57,7 @@ class ExpectedAttention(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"queries"})
     default_budget: ClassVar[str] = "layer"
     mechanism: ClassVar[Protection] = Protection(sinks=SINKS)
+    kvpress: ClassVar[Kvpress] = Kvpress()
 
     def __post_init__(self) -> None:
         if self.n_future < 1 or not (self.epsilon >= 0 and math.isfinite(self.epsilon)):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from methods.base import Method
+from methods.compat import Kvpress
 from methods.registry import register
 
 
@@ -15,5 +16,6 @@ class Full(Method):
     name: ClassVar[str] = "full"
     summary: ClassVar[str] = "the full cache: keeps every pair (the control)"
     is_control: ClassVar[bool] = True
+    kvpress: ClassVar[Kvpress] = Kvpress(())
     budgets: ClassVar[tuple[str, ...]] = ()
     default_budget: ClassVar[str] = "none"

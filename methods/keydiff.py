@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from methods.base import Method, Observation
+from methods.compat import Kvpress
 from methods.registry import register
 
 
@@ -23,6 +24,7 @@ class KeyDiff(Method):
     name: ClassVar[str] = "keydiff"
     summary: ClassVar[str] = "keeps keys that point away from the head's mean key"
     paper: ClassVar[str] = "arXiv 2504.15364"
+    kvpress: ClassVar[Kvpress] = Kvpress()
 
     def score(self, seen: Observation) -> Tensor:
         directions = normalize(seen.keys.float(), dim=-1)

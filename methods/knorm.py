@@ -6,6 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from methods.base import Method, Observation, Step
+from methods.compat import Kvpress
 from methods.registry import register
 
 
@@ -20,6 +21,7 @@ class Knorm(Method):
     name: ClassVar[str] = "knorm"
     summary: ClassVar[str] = "keeps the keys with the smallest norm"
     paper: ClassVar[str] = "arXiv 2406.11430"
+    kvpress: ClassVar[Kvpress] = Kvpress(decodes=True)
 
     phases: ClassVar[tuple[str, ...]] = ("prefill", "decode", "both")
 

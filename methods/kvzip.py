@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from methods.attention import log_weight_blocks
-from methods.base import Generated, Method, MethodError, ModelInfo, Observation, Pass, Protection, Unsupported
+from methods.base import Generated, Method, MethodError, ModelInfo, Observation, Pass, Protection
+from methods.compat import Kvpress
 from methods.pretexts import Pretext, bound_name, digest, is_bound_name, is_file_name, read
 from methods.registry import register, unknown
 
@@ -52,17 +53,18 @@ class Reconstruction(Method):
              by its stem and a hash of its texts
     chunk    context tokens repeated in one pass
     lead_in  last tokens of the previous chunk that a later pass starts from
-    compat   "kvpress": its choices, four sinks instead of the template prefix, in the softmax and as protection
+
+    With ``compat`` four sinks take the place of the template prefix, in the softmax and as protection.
     """
 
     pretext: str = "repeat"
     chunk: int = 2048
     lead_in: int = 8
-    compat: str = ""
 
     needs: ClassVar[frozenset[str]] = frozenset({"hidden", "queries"})
     default_budget: ClassVar[str] = "global"
     protection: ClassVar[Protection] = Protection(prefix=True)
+    kvpress: ClassVar[Kvpress] = Kvpress(("layer", "global"), sinks=KVPRESS_SINKS, pooled=True)
     cost: ClassVar[str] = "one more prefill"
 
     #: set where a file was read; not an option, since what decides about its texts is in the bound method's ``pretext``
@@ -72,11 +74,11 @@ class Reconstruction(Method):
         self._check_pretext()
         if self.chunk < 1 or self.lead_in < 0:
             raise MethodError(f"{self.name} needs chunk >= 1 and lead_in >= 0, got {self.chunk} and {self.lead_in}")
-        if self.compat not in ("", "kvpress"):
-            raise MethodError(f"{self.name}.compat must be empty or kvpress, got {self.compat!r}")
 
-    def protects(self) -> Protection:
-        return Protection(sinks=KVPRESS_SINKS) if self.compat else self.protection
+    def kvpress_lacks(self) -> str:
+        if self.pretext != "repeat":
+            return "NVIDIA/kvpress knows the pretext repeat alone"
+        return "" if self.lead_in == 8 else "NVIDIA/kvpress has no lead_in other than 8"
 
     def _check_pretext(self) -> None:
         if is_file_name(self.pretext):
@@ -84,11 +86,6 @@ class Reconstruction(Method):
         elif self.pretext not in PRETEXTS and not is_bound_name(self.pretext):
             offered = unknown(f"{self.name}.pretext", self.pretext, list(PRETEXTS))
             raise MethodError(f"{offered}; or a file that ends in .yaml or .yml")
-        if self.compat and self.pretext != "repeat":
-            raise Unsupported(
-                f"{self.name} with compat={self.compat} scores as {self.compat} does, which knows the pretext repeat "
-                f"alone; leave {self.name}.pretext at repeat, or leave compat out"
-            )
 
     def bind(self, info: ModelInfo) -> Method:
         """The method itself; with a pretext from a file a copy whose ``pretext`` is its stem and a hash of its texts,

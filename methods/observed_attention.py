@@ -10,6 +10,7 @@ from torch import Tensor
 
 from methods.attention import weight_blocks
 from methods.base import Method, Observation
+from methods.compat import Kvpress
 from methods.registry import register
 
 
@@ -27,6 +28,7 @@ class ObservedAttention(Method):
     paper: ClassVar[str] = "arXiv 2306.14048 (idea)"
     cost: ClassVar[str] = "all attention weights once more"
     needs: ClassVar[frozenset[str]] = frozenset({"queries"})
+    kvpress: ClassVar[Kvpress] = Kvpress(("head",))  # its AdaKVPress and DMSPress have no attention weights to give
 
     def score(self, seen: Observation) -> Tensor:
         watchers = torch.arange(seen.cached, 0, -1, device=seen.keys.device)

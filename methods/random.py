@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from methods.base import Method, Observation, Step
+from methods.compat import Kvpress
 from methods.registry import register
 
 
@@ -20,6 +21,7 @@ class Random(Method):
 
     name: ClassVar[str] = "random"
     summary: ClassVar[str] = "uniform random scores"
+    kvpress: ClassVar[Kvpress] = Kvpress(decodes=True)
     phases: ClassVar[tuple[str, ...]] = ("prefill", "decode", "both")
 
     def score(self, seen: Observation) -> Tensor:

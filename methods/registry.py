@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from methods import compat
 from methods.base import Method, MethodError, ModelInfo
 
 ENTRY_POINTS = "kvprune.methods"
@@ -153,10 +154,11 @@ def build(name: str, options: dict[str, str]) -> Method:
     values: dict[str, Any] = {}
     for option, text in options.items():
         if option not in known:
-            offered = unknown(f"option of {name}", option, list(known)) if known else f"{name} takes no options"
+            own = [field for field in known if field != "compat"]
+            offered = unknown(f"option of {name}", option, [*own, "compat"]) if own else f"{name} takes no options"
             raise MethodError(f"{offered}; got {name}.{option}={text}")
         values[option] = _convert(f"{name}.{option}", text, type(known[option].default))
-    return cls(**values)
+    return compat.check(cls(**values))
 
 
 def _convert(label: str, text: str, kind: type) -> Any:

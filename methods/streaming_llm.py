@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from methods.base import Method, Observation, Protection, Step
+from methods.compat import Kvpress
 from methods.registry import register
 
 
@@ -28,6 +29,7 @@ class StreamingLLM(Method):
     )
     phases: ClassVar[tuple[str, ...]] = ("prefill", "decode", "both")
     mechanism: ClassVar[Protection] = Protection(sinks=4)
+    kvpress: ClassVar[Kvpress] = Kvpress(("head",))
 
     def score(self, seen: Observation) -> Tensor:
         # float32 counts exactly up to 2^24 positions

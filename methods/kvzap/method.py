@@ -9,6 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from methods.base import Method, MethodError, ModelInfo, Observation, Protection, Step
+from methods.compat import Kvpress
 from methods.kvzap.surrogate import Surrogate
 from methods.kvzap.targets import features, step_features
 from methods.kvzap.weights import best_kind, find, thresholds
@@ -32,6 +33,7 @@ class KVzap(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
     default_budget: ClassVar[str] = "threshold"
     protection: ClassVar[Protection] = Protection(window=128)
+    kvpress: ClassVar[Kvpress] = Kvpress(decodes=True)
     score_range: ClassVar[tuple[float, float] | None] = (-20.0, 4.0)
     kind: ClassVar[str] = ""
 
@@ -43,6 +45,10 @@ class KVzap(Method):
         bound = copy.copy(self)
         object.__setattr__(bound, "_surrogate", find(info, self.kind, self.weights).surrogate)
         return bound
+
+    def kvpress_lacks(self) -> str:
+        reads = self._surrogate.features if self._surrogate else "hidden"
+        return "" if reads == "hidden" else f"NVIDIA/kvpress has no KVzap surrogate that reads {reads}"
 
     def thresholds(self, info: ModelInfo) -> dict[str, float]:
         """Those of the surrogate's card; for NVIDIA's weights the paper's, keyed by themselves (``{"-6": -6.0}``)."""

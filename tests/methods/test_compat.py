@@ -1,0 +1,193 @@
+"""Numbers, masks and options with ``compat="kvpress"``: published values, and kvpress's rules in plain Python."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from methods import registry
+from methods.base import MethodError, Protection
+from methods.budgets import Ranking, kvpress_kept, kvpress_left, kvpress_mask, kvpress_pyramid, kvpress_safe, raised
+from methods.compat import refusal
+from methods.keydiff import KeyDiff
+from methods.knorm import Knorm
+from methods.kvzip import KVzip
+from methods.pyramidkv import PyramidKV
+from methods.snapkv import SnapKV
+
+Places = list[list[list[int]]]
+
+
+@pytest.mark.parametrize(
+    ("cached", "removed", "kept"),
+    [
+        (1000, 0.9, 99),  # 1 - 0.9 is a little less than 0.1
+        (100, 0.8, 19),
+        (10, 0.9, 1),  # 0 before the floor of one
+        (4096, 0.1, 3686),
+        (4096, 0.25, 3072),
+        (4096, 0.5, 2048),
+        (4096, 0.75, 1024),
+        (4096, 0.8, 819),
+        (4096, 0.875, 512),
+        (4096, 0.9, 409),
+        (3, 0.5, 1),
+        (1, 0.99, 1),
+        (7, 0.0, 7),
+        (0, 0.5, 0),
+    ],
+)
+def test_the_number_kept_is_rounded_in_binary_floats(cached: int, removed: float, kept: int) -> None:
+    assert kvpress_kept(cached, removed) == kept
+
+
+@pytest.mark.parametrize(("kept", "safe"), [(1, 1), (4, 1), (5, 1), (9, 1), (10, 2), (99, 19), (100, 20), (512, 102)])
+def test_each_head_is_sure_of_a_fifth_and_of_one_pair_at_least(kept: int, safe: int) -> None:
+    assert kvpress_safe(kept) == safe
+
+
+@pytest.mark.parametrize(
+    ("pairs", "removed", "left"),
+    [(10, 0.9, 1), (1000, 0.333, 667), (7, 0.5, 4), (3, 0.9, 1), (92160, 0.875, 11520), (100, 0.29, 72)],
+)
+def test_kvzip_rounds_the_number_removed(pairs: int, removed: float, left: int) -> None:
+    assert kvpress_left(pairs, removed) == left  # 100 * 0.29 is a little less than 29, but 28 are removed of 100
+
+
+@pytest.mark.parametrize(
+    ("cached", "removed", "first", "last"),
+    [
+        (4096, 0.25, 4032, 2112),
+        (4096, 0.5, 3994, 102),
+        (4096, 0.75, 1024, 1024),
+        (4096, 0.875, 512, 512),
+        (5, 0.5, 2, 2),  # 2.5 to the even neighbour
+        (7, 0.5, 4, 4),
+        (3, 0.9, 1, 1),  # 0.3 rounds to 0, but one stays
+    ],
+)
+def test_pyramidkv_rounds_to_the_nearest(cached: int, removed: float, first: int, last: int) -> None:
+    numbers = kvpress_pyramid(cached, removed, 32, window=64, beta=20)
+    assert (len(numbers), numbers[0], numbers[-1]) == (32, first, last)
+    assert PyramidKV(compat="kvpress").kvpress_numbers(removed, cached, 32) == numbers
+    assert kvpress_pyramid(cached, removed, 1, window=64, beta=20) in ([first], [kvpress_kept(cached, removed)])
+
+
+def plain(budget: str, scores: list[list[list[float]]], removed: float, pooled: bool) -> Places:
+    """kvpress's selections by sorting lists; scores are all different."""
+    layers, heads, cached = len(scores), len(scores[0]), len(scores[0][0])
+    pairs = [(la, h, t) for la in range(layers) for h in range(heads) for t in range(cached)]
+    value = {(la, h, t): scores[la][h][t] for la, h, t in pairs}
+    n_kept = max(1, int(cached * (1 - removed)))
+    gone: set[tuple[int, int, int]] = set()
+    if budget == "global":
+        gone = set(sorted(pairs, key=value.__getitem__)[: int(len(pairs) * removed)])
+    for la in range(layers):
+        own = [p for p in pairs if p[0] == la]
+        if budget == "layer" and not pooled:
+            for h in range(heads):
+                best = sorted((p for p in own if p[1] == h), key=value.__getitem__, reverse=True)
+                value |= dict.fromkeys(best[: max(1, int(n_kept * 0.2))], float("inf"))
+        if budget == "layer":
+            count = int(heads * cached * removed) if pooled else heads * (cached - n_kept)
+            gone |= set(sorted(own, key=value.__getitem__)[:count])
+        for h in range(heads if budget == "head" else 0):
+            worst = sorted((p for p in own if p[1] == h), key=value.__getitem__)
+            gone |= set(worst[: cached - n_kept])
+    return [[[t for t in range(cached) if (la, h, t) not in gone] for h in range(heads)] for la in range(layers)]
+
+
+def places(mask: Tensor) -> Places:
+    return [[row.nonzero().flatten().tolist() for row in layer] for layer in mask]
+
+
+@pytest.mark.parametrize(("budget", "pooled"), [("head", False), ("layer", False), ("layer", True), ("global", True)])
+def test_masks_equal_kvpress_selections_in_plain_python(budget: str, pooled: bool) -> None:
+    chance = random.Random(f"{budget}{pooled}")
+    for _ in range(120):
+        layers, heads, cached = chance.randint(1, 3), chance.randint(1, 4), chance.randint(1, 25)
+        removed = chance.choice([0.0, 0.1, 0.29, 0.5, 0.7, 0.8, 0.9, 0.99])
+        scores = torch.randperm(layers * heads * cached).float().view(layers, heads, cached)
+        numbers = [kvpress_kept(cached, removed)] * layers
+        ranking = Ranking(scores, torch.zeros(cached, dtype=torch.bool))
+        found = places(kvpress_mask(ranking, budget, removed, numbers, pooled))
+        assert found == plain(budget, scores.tolist(), removed, pooled), (scores, removed)
+
+
+@pytest.mark.parametrize("budget", ["head", "layer", "global"])
+def test_protected_pairs_come_first_but_never_exceed_the_number_kept(budget: str) -> None:
+    protected = torch.zeros(20, dtype=torch.bool)
+    protected[:4] = True
+    ranking = Ranking(torch.rand(2, 3, 20), protected)
+    some = kvpress_mask(ranking, budget, 0.5, [10, 10], pooled=False)
+    assert some[..., :4].all() and int(some.sum()) == 60
+    few = kvpress_mask(ranking, budget, 0.9, [2, 2], pooled=False)
+    assert not few[..., 4:].any() and int(few.sum()) == 12
+
+
+def test_raised_pairs_stand_one_above_the_best_of_the_layer() -> None:
+    places = torch.tensor([True, False, False])
+    scores = torch.tensor([[[9.0, 1.0, 2.0], [9.0, 3.0, 0.5]], [[0.0, -2.0, -1.0], [0.0, -4.0, -3.0]]])
+    assert raised(scores, places).tolist() == [[[4, 1, 2], [4, 3, 0.5]], [[0, -2, -1], [0, -4, -3]]]
+    assert torch.equal(raised(scores, ~places & places), scores)
+
+
+@pytest.mark.parametrize(
+    ("name", "budget", "sinks", "window"),
+    [
+        ("knorm", "head", 0, 0),
+        ("knorm", "threshold", 0, 128),
+        ("kvzap_mlp", "head", 0, 0),
+        ("kvzap_mlp", "layer", 0, 0),
+        ("kvzap_linear", "threshold", 0, 128),
+        ("kvzip", "global", 4, 0),
+        ("kvzip_plus", "layer", 4, 0),
+        ("snapkv", "head", 0, 0),
+    ],
+)
+def test_protection_is_that_of_kvpress(name: str, budget: str, sinks: int, window: int) -> None:
+    method = registry.build(name, {"compat": "kvpress"})
+    assert method.protects_under(budget) == Protection(sinks=sinks, window=window)
+    ours = registry.build(name, {})
+    assert ours.protects_under(budget) == ours.protects() == type(ours).protection
+
+
+def test_compat_is_an_option_of_every_method_and_no_record_has_it_unless_it_is_set() -> None:
+    for name in registry.names():
+        assert "compat" not in registry.build(name, {}).options()
+        found = registry.build(name, {"compat": "kvpress"})
+        assert found.options() == {**registry.build(name, {}).options(), "compat": "kvpress"}
+        assert type(found)(**found.options()) == found != registry.build(name, {})
+        with pytest.raises(MethodError, match=rf"{name}.compat must be empty or kvpress, got 'kvpres'"):
+            registry.build(name, {"compat": "kvpres"})
+
+
+@pytest.mark.parametrize(
+    ("method", "budget", "phase", "counts", "reason"),
+    [
+        (Knorm(), "head", "prefill", False, ""),
+        (Knorm(), "layer", "prefill", False, ""),
+        (Knorm(), "threshold", "both", True, ""),
+        (Knorm(), "head", "prefill", True, "takes removed fractions, no --keep-tokens"),
+        (Knorm(), "global", "prefill", False, "has no budget 'global' for knorm; it has head, layer, threshold"),
+        (Knorm(), "head", "both", False, "the threshold budget only, not 'head' with knorm"),
+        (Knorm(), "threshold", "decode", False, "use --phase both"),
+        (KeyDiff(), "threshold", "both", False, "the threshold budget only, not 'threshold' with keydiff"),
+        (KVzip(), "global", "prefill", False, ""),
+        (KVzip(), "layer", "prefill", False, ""),
+        (KVzip(), "head", "prefill", False, "has no budget 'head' for kvzip; it has layer, global"),
+        (KVzip(lead_in=4), "global", "prefill", False, "no lead_in other than 8"),
+        (SnapKV(pool="max"), "head", "prefill", False, "by the mean only"),
+        (PyramidKV(pool="max"), "head", "prefill", False, "by the mean only"),
+        (registry.build("h2o", {}), "head", "prefill", False, "NVIDIA/kvpress has no h2o; leave compat off"),
+        (registry.build("observed_attention", {}), "layer", "prefill", False, "has no budget 'layer'"),
+    ],
+)
+def test_what_kvpress_has_not_is_refused_with_the_reason(
+    method: Knorm, budget: str, phase: str, counts: bool, reason: str
+) -> None:
+    found = refusal(method, budget, phase, counts)
+    assert reason in found and bool(found) == bool(reason)
