@@ -14,7 +14,9 @@ from benchmarks.thought import after_thought
 SUBSET = "aime25"
 #: every answer of the competition lies in here
 ANSWERS = range(1000)
-INSTRUCTION = "\n\nWork through the problem step by step. The answer is a whole number from 0 to 999; end with it in \\boxed{}."
+INSTRUCTION = (
+    "\n\nWork through the problem step by step. The answer is a whole number from 0 to 999; end with it in \\boxed{}."
+)
 
 
 @register

@@ -17,7 +17,17 @@ from benchmarks.base import Sample, content_hash
 from methods import budgets, eviction
 from methods.base import Method
 
-PACKAGES = ("kvprune", "torch", "transformers", "tokenizers", "lm-eval", "datasets", "numpy", "wonderwords")
+PACKAGES = (
+    "kvprune",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "lm-eval",
+    "datasets",
+    "numpy",
+    "wonderwords",
+    "math-verify",
+)
 
 
 def versions() -> dict[str, str]:
