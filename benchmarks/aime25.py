@@ -67,11 +67,13 @@ class Aime25(Benchmark):
         box = last_box(after_thought(prediction, thinking=False))
         number = None if box is None else whole_number(box)
         gold = int(sample.references[0])
-        metrics = {"answered": float(number in ANSWERS)}
+        answered = number in ANSWERS
+        right = answered and number == gold
+        metrics = {"answered": float(answered)}
         other = None if box is None else _math_verify.says_equal(box, gold)
         if other is not None:
-            metrics["math_verify"] = float(other == (number == gold))
-        return Score(100.0 if number == gold else 0.0, metrics)
+            metrics["math_verify"] = float(other == right)
+        return Score(100.0 if right else 0.0, metrics)
 
     def _rows(self, request: Request) -> list[Row]:
         return hub_rows() if request.data is None else read_rows(request.data)

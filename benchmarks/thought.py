@@ -17,10 +17,10 @@ TAGS = (
 def after_thought(text: str, thinking: bool) -> str:
     """What follows the last end-of-thought tag: the only text that is scored.
 
-    Without such a tag: nothing where the model was set to ``thinking`` or has opened a thought, since it never got to
-    an answer; else the whole text. Applied again to its own result it changes nothing.
+    Nothing where a thought is still open, since the model never got to an answer: there is no end tag although it was
+    set to ``thinking``, or a start tag follows the last end. Applied again to its own result it changes nothing.
     """
     last = max((text.rfind(end) + len(end) for _, end in TAGS if end in text), default=0)
-    if last:
-        return text[last:]
-    return "" if thinking or any(start in text for start, _ in TAGS) else text
+    rest = text[last:]
+    still_open = any(start in rest for start, _ in TAGS) or (thinking and not last)
+    return "" if still_open else rest
