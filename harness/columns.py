@@ -26,9 +26,9 @@ def extra_columns(cells: Sequence[Cell]) -> list[Column]:
     """What stands between the removed fraction and the subsets. ``removed`` itself is the mean over decode steps in
     phases decode and both, so the figure at the end of the answers stands beside it."""
     decoding = any(cell["phase"] != "prefill" for cell in cells)
-    columns = [Column("at the end", lambda cell: _fraction(cell.get("removed_total_mean")))] if decoding else []
+    columns = [Column("at end", lambda cell: _fraction(cell.get("removed_total_mean")))] if decoding else []
     if decoding or any(cell.get("sampling") for cell in cells):
-        columns.append(Column("new tokens", lambda cell: _blank(cell.get("generated_mean"), "{:,.0f}")))
+        columns.append(Column("tokens", lambda cell: _blank(cell.get("generated_mean"), "{:,.0f}")))
         columns.append(Column("at limit", lambda cell: _blank(cell.get("limit_share"), "{:.0%}")))
     if _has(cells, "answered"):
         columns.append(Column("answered", lambda cell: _blank(cell["metrics"].get("answered"), "{:.0%}")))

@@ -60,7 +60,8 @@ class Prompts:
     def _special_tags(self) -> dict[int, str]:
         """Tags around a thought that are special tokens, which decoding would leave out."""
         tags = {tag for pair in TAGS for tag in pair}
-        return {i: text for i in self.tokenizer.all_special_ids if (text := self.tokenizer.decode([i])) in tags}
+        added = self.tokenizer.added_tokens_decoder.items()
+        return {index: token.content for index, token in added if token.special and token.content in tags}
 
     @cached_property
     def text(self) -> Text:

@@ -24,7 +24,7 @@ MOST_COLUMNS = 8
 #: most answers listed that a second scorer judges otherwise
 MOST_DISAGREEMENTS = 10
 #: a pipe has no width; tables are for people, so it gets a screen's
-PIPE_WIDTH = 160
+PIPE_WIDTH = 180
 
 
 def console() -> Console:

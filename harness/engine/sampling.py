@@ -51,15 +51,18 @@ class Sampling:
         return (filtered + drawn).argmax(dim=-1)
 
     def _filter(self, logits: Tensor) -> Tensor:
+        most = logits.shape[-1]
         if self.top_k:
-            least = logits.topk(min(self.top_k, logits.shape[-1]), dim=-1).values[:, -1:]
-            logits = logits.masked_fill(logits < least, float("-inf"))
+            least = logits.topk(min(self.top_k, most), dim=-1).values[:, -1:]
+            outside = logits < least
+            logits = logits.masked_fill(outside, float("-inf"))
+            most -= int(outside.sum(dim=-1).min())  # those tied with the last one stay too
         if self.top_p < 1:
-            ordered, places = logits.sort(dim=-1, descending=True)
+            ordered, places = logits.topk(most, dim=-1)  # of a large vocabulary a fraction of the time of a whole sort
             shares = ordered.softmax(dim=-1)
             beyond = shares.cumsum(dim=-1) - shares >= self.top_p
             beyond[:, 0] = False  # the first token is always inside
-            outside = torch.zeros_like(beyond).scatter(-1, places, beyond)
+            outside = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, places, beyond)
             logits = logits.masked_fill(outside, float("-inf"))
         return logits
 

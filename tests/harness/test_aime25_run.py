@@ -111,7 +111,7 @@ def test_the_table_says_it_too(aime: Callable[..., Ran]) -> None:
     assert "phase both; limit 6 of 32,000 new tokens; 4 rollouts at temperature 0.6, top_p 0.95, top_k 20" in out
     assert "thinking off" in out
     head = next(line for line in out.splitlines() if "variant" in line)
-    for name in ("pass@1 ± se", "removed", "at the end", "new tokens", "at limit", "answered", "pass@4"):
+    for name in ("pass@1 ± se", "removed", "at end", "tokens", "at limit", "answered", "pass@4"):
         assert name in head
     rows = {
         row.split("│")[1].strip(): [part.strip() for part in row.split("│")] for row in out.splitlines() if "│" in row

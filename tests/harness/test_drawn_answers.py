@@ -55,7 +55,7 @@ def test_an_answer_is_the_same_in_whatever_batch(evaluator: Callable[..., Evalua
     assert len({line.prediction for line in together.values()}) > 8  # or nothing was shown
 
 
-@pytest.mark.parametrize("lines", [1, 2, 5, 8, 15, 16])
+@pytest.mark.parametrize("lines", [2, 8])
 def test_a_resumed_run_equals_an_uninterrupted_one(evaluator: Callable[..., Evaluator], lines: int) -> None:
     settings: dict[str, Any] = {"removed": decimals("0.5"), "phase": "both"}
     whole = evaluate(evaluator("knorm", "h2o", **settings), drawn())
@@ -82,7 +82,7 @@ def test_the_removed_fraction_can_be_worked_out_from_each_row_alone(
     evaluator: Callable[..., Evaluator], phase: str
 ) -> None:
     budgets = {"budgets": ("head", "threshold"), "thresholds": (float("inf"),)}
-    levels: dict[str, Any] = {"removed": decimals("0.4"), "keep_tokens": (30,), **budgets}
+    levels: dict[str, Any] = {"keep_tokens": (30,), **budgets}
     made = evaluator(*NAMES, phase=phase, **levels)
     items = drawn(context="x" * 50)
     lines = evaluate(made, items)
@@ -114,7 +114,7 @@ def test_a_capacity_holds_at_the_end_of_every_answer(evaluator: Callable[..., Ev
     made = evaluator(name, phase="both", keep_tokens=(30,), removed=decimals("0.4"))
     heads = made.lm.info.layers * made.lm.info.kv_heads
     lines = evaluate(made, drawn(context="x" * 50))
-    for line in lines[3:]:
+    for line in (line for line in lines if line.method != "full"):
         assert line.cached_pairs_total is not None
         most = int(Decimal(line.cached_pairs_total) / heads * Decimal("0.6"))
         wanted = 30 if line.level_kind == "keep_tokens" else most
