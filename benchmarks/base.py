@@ -110,6 +110,16 @@ class Benchmark:
     default_limit: ClassVar[int] = 100
     #: the score that answering at random gets, 0-100
     chance: ClassVar[float] = 0.0
+    #: phase of a run of this benchmark alone where ``--phase`` is not given
+    default_phase: ClassVar[str] = "prefill"
+    #: models that can think do so here unless told otherwise
+    thinks: ClassVar[bool] = False
+    #: answer limit of all samples; a smaller one is said beside the results. None where subsets have their own
+    answer_limit: ClassVar[int | None] = None
+    #: the k of each pass@k that is reported, for scores that are 0 or 100
+    pass_at: ClassVar[tuple[int, ...]] = ()
+    #: the metric that is 0 where a second scorer disagrees; such lines are listed
+    cross_check: ClassVar[str | None] = None
     #: references and contexts may be committed with a run
     shareable: ClassVar[bool] = False
 
@@ -121,7 +131,8 @@ class Benchmark:
         raise NotImplementedError
 
     def score(self, sample: Sample, prediction: str) -> Score:
-        """Score one answer (without its answer prefix). Needs no model and can be repeated."""
+        """Score one answer, without its answer prefix; of a model that thinks, what follows the thought
+        (:func:`benchmarks.thought.after_thought`). Needs no model and can be repeated."""
         raise NotImplementedError
 
 

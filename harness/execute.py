@@ -129,6 +129,7 @@ def _stale(job: Job, folder: RunFolder) -> tuple[str, ...]:
 
 
 def _finish(job: Job, folder: RunFolder, lines: list[Line]) -> dict[str, Any]:
-    summary = summarise(lines, job.facts, len(lines) == job.expected, job.request.seed)
+    complete = len(lines) == job.expected
+    summary = summarise(lines, job.facts, complete, job.request.seed, job.plan.unsupported)
     folder.finish(summary)
     return summary

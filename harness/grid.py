@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
 from harness.errors import HarnessError
-from harness.variants import Plan, Planned, Variant, sinks_of
+from harness.variants import Plan, Planned, Variant, only, sinks_of
 from methods import compat, registry
 from methods.base import Method, MethodError, ModelInfo, Unsupported
 from methods.budgets import BUDGETS
@@ -35,6 +35,7 @@ class Grid:
     phase: str = "prefill"
     query_aware: bool = False
     compat: str = ""
+    thinking: bool = False
 
 
 def parse_removed(text: str) -> Decimal:
@@ -66,13 +67,19 @@ def plan(grid: Grid, info: ModelInfo) -> Plan:
     query_mode = "aware" if grid.query_aware else "agnostic"
     control = registry.build("full", {"compat": grid.compat})
     options = json.dumps(control.options(), sort_keys=True)
-    planned = [Planned(Variant("full", phase=grid.phase, query_mode=query_mode, options=options), control, None)]
+    unpruned = Variant("full", phase=grid.phase, query_mode=query_mode, thinking=grid.thinking, options=options)
+    planned = [Planned(unpruned, control, None)]
     skipped: dict[str, str] = {}
+    unsupported: list[Variant] = []
     for name in _names(grid, info):
         try:
             instances = list(_instances(name, grid, info))
         except MethodError as error:
             skipped[name] = _note(error, grid)
+            continue
+        if grid.phase not in instances[0].phases:
+            skipped[name] = only(instances[0].phases)
+            unsupported.append(_unsupported(instances[0], grid, query_mode))
             continue
         for budget in grid.budgets or (registry.get(name).default_budget,):
             try:
@@ -80,12 +87,29 @@ def plan(grid: Grid, info: ModelInfo) -> Plan:
             except MethodError as error:
                 skipped[name if len(grid.budgets) < 2 else f"{name} {budget}"] = _note(error, grid)
     if len(planned) == 1 and skipped:
-        raise HarnessError("; ".join(f"{name}: {reason}" for name, reason in skipped.items()))
+        told = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
+        hint = f" (the phase is {grid.phase}; give another --phase or --method)" if unsupported else ""
+        raise HarnessError(told + hint)
     _check_used(grid, planned)
     unique: dict[Variant, Planned] = {}
     for one in planned:
         unique.setdefault(one.variant, one)
-    return Plan(list(unique.values()), skipped)
+    return Plan(list(unique.values()), skipped, unsupported)
+
+
+def _unsupported(method: Method, grid: Grid, query_mode: str) -> Variant:
+    """A method that cannot prune in the phase asked for, as a variant without a level."""
+    own = method.protects()
+    return Variant(
+        method.name,
+        method.default_budget,
+        phase=grid.phase,
+        window=own.window,
+        sinks=sinks_of(own),
+        query_mode=query_mode,
+        thinking=grid.thinking,
+        options=json.dumps(method.options(), sort_keys=True),
+    )
 
 
 def _note(error: MethodError, grid: Grid) -> str:
@@ -180,8 +204,6 @@ def _plan_method(
     instances: Sequence[Method], budget: str, grid: Grid, info: ModelInfo, query_mode: str
 ) -> Iterator[Planned]:
     for method in instances:
-        if grid.phase not in method.phases:
-            raise Unsupported(f"{' and '.join(method.phases)} only")
         if budget not in method.budgets:
             reason = method.refused.get(budget, "its scores do not fit it")
             raise Unsupported(
@@ -207,6 +229,7 @@ def _plan_method(
                     sinks,
                     positions=method.positions,
                     query_mode=query_mode,
+                    thinking=grid.thinking,
                     options=json.dumps(method.options(), sort_keys=True),
                 )
                 yield Planned(variant, method, requested)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import benchmarks.registry
 from benchmarks.base import Benchmark, Request, Sample, content_hash
-from harness import grid, models, provenance
+from harness import grid, models, provenance, thinking
 from harness.engine.adapter import describe
 from harness.errors import HarnessError
 from harness.models import EMBEDDED
 from harness.prompts import Prompts
 from harness.request import RunRequest
 from harness.results import RunFolder
-from harness.runner import Item
+from harness.runner import Item, sampling_of
 from harness.summary import BenchmarkFacts
 from harness.variants import Plan
 from methods.registry import load_plugin, unknown
 
+#: what changes every sample's answers; in a run's configuration where given
+ANSWER_FLAGS = ("rollouts", "max_new_tokens")
 #: samples a subset with the embedded model, which is there to try things out
 EMBEDDED_LIMIT = 3
 
@@ -54,6 +57,7 @@ class Job:
             "seed": self.request.seed,
             "device": self.device.split(":")[0],
             "dtype": self.dtype,
+            **{name: given for name in ANSWER_FLAGS if (given := getattr(self.request, name)) is not None},
         }
 
     @property
@@ -65,7 +69,10 @@ class Job:
     @property
     def facts(self) -> dict[str, BenchmarkFacts]:
         used = {item.benchmark.name: item.benchmark for item in self.items}
-        return {name: BenchmarkFacts(len(b.subsets), b.chance) for name, b in used.items()}
+        return {
+            name: BenchmarkFacts(len(b.subsets), b.chance, b.answer_limit, b.pass_at, b.cross_check)
+            for name, b in used.items()
+        }
 
     @property
     def expected(self) -> int:
@@ -79,6 +86,7 @@ def resolve(request: RunRequest) -> Job:
     for path in request.plugin:
         load_plugin(path)
     wanted = [benchmarks.registry.get(name) for name in request.benchmark]
+    phase = _phase(request, wanted)
     requests = {b.name: _request_for(b, request, wanted) for b in wanted}
     for benchmark in wanted:
         benchmark.check(requests[benchmark.name])
@@ -88,11 +96,14 @@ def resolve(request: RunRequest) -> Job:
     _check_lengths(request, most)
     device = models.pick_device(request.device)
     dtype = str(models.pick_dtype(request.dtype, device)).removeprefix("torch.")
-    planned = grid.plan(request.grid(), describe(config, request.model))
-    prompts = Prompts(models.load_tokenizer(request.model), request.compat)
-    items = [Item(b, s) for b in wanted for s in b.samples(requests[b.name], prompts.text)]
+    tokenizer = models.load_tokenizer(request.model)
+    thinks = thinking.resolve(request.thinking, wanted, tokenizer, request.model)
+    planned = grid.plan(request.grid(phase, thinks), describe(config, request.model))
+    prompts = Prompts(tokenizer, request.compat, thinks)
+    items = [Item(b, _answered(b, s, request)) for b in wanted for s in b.samples(requests[b.name], prompts.text)]
     if not items:
         raise HarnessError("the benchmarks gave no sample; see `python -m harness benchmarks` and --subset, --length")
+    thinking.check_samples(thinks, items)
     _check_fits(items, prompts, most, request.model)
     _check_one_prompt(planned, items, prompts, request.query_aware)
     limits = {name: asked.limit for name, asked in requests.items()}
@@ -112,6 +123,32 @@ def _request_for(benchmark: Benchmark, request: RunRequest, wanted: list[Benchma
         limit = EMBEDDED_LIMIT
     data = request.data if len(wanted) == 1 or benchmark.needs_data else None
     return Request(request.length, own, limit, data, request.seed)
+
+
+def _phase(request: RunRequest, wanted: Sequence[Benchmark]) -> str:
+    """The phase of the whole run: the one given, or the default that all its benchmarks share."""
+    defaults = {benchmark.name: benchmark.default_phase for benchmark in wanted}
+    if "phase" in request.given or not defaults:
+        return request.phase
+    if len(set(defaults.values())) > 1:
+        told = ", ".join(f"{name}: {phase}" for name, phase in defaults.items())
+        raise HarnessError(f"a run has one phase, but these benchmarks have different defaults ({told}); give --phase")
+    return next(iter(defaults.values()))
+
+
+def _answered(benchmark: Benchmark, sample: Sample, request: RunRequest) -> Sample:
+    """A sample with the run's number of rollouts and answer limit in place of the benchmark's."""
+    sampling_of(sample, request.seed)  # refuses settings that mean nothing
+    if request.rollouts is not None and sample.sampling is None:
+        raise HarnessError(
+            f"--rollouts {request.rollouts}: {benchmark.name} answers greedily, so all rollouts would be the same; "
+            "leave --rollouts out, or use a benchmark that samples, such as aime25"
+        )
+    return replace(
+        sample,
+        rollouts=request.rollouts or sample.rollouts,
+        max_new_tokens=request.max_new_tokens or sample.max_new_tokens,
+    )
 
 
 def _check_out(out: Path) -> None:
@@ -144,7 +181,7 @@ def _check_fits(items: list[Item], prompts: Prompts, most: int, model: str) -> N
         least = min(least, used)
     raise HarnessError(
         f"no sample fits model {model!r}: the shortest needs {least} positions, the model has {most}; "
-        "give a smaller --length or another --model"
+        "give a smaller --length or --max-new-tokens, or another --model"
     )
 
 
@@ -153,7 +190,7 @@ def _check_one_prompt(planned: Plan, items: list[Item], prompts: Prompts, query_
     the two are the same."""
     if all(p.method.compat == prompts.compat for p in planned.planned):
         return
-    other = Prompts(prompts.tokenizer, "" if prompts.compat else "kvpress")
+    other = Prompts(prompts.tokenizer, "" if prompts.compat else "kvpress", prompts.thinking)
     for _, sample in items:
         if _ids(prompts, sample, query_aware) != _ids(other, sample, query_aware):
             raise HarnessError(

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from benchmarks.base import Text, content_hash
+from benchmarks.thought import TAGS
 from harness.engine.cache import Context
 from harness.errors import HarnessError
 
@@ -30,25 +31,42 @@ class Frame(NamedTuple):
 
 
 class Prompts:
-    """Turns texts into ids for one tokenizer.
+    """Turns texts into ids for one tokenizer; ``thinking`` is what its chat template is told.
 
     With ``compat="kvpress"`` as the pipeline of NVIDIA/kvpress 0.5.5 does: the model's template is always used; without
     one a line break follows the question, and BOS is no prefix; the question is never trimmed.
     """
 
-    def __init__(self, tokenizer: Any, compat: str = "") -> None:
+    def __init__(self, tokenizer: Any, compat: str = "", thinking: bool = False) -> None:
         if not tokenizer.is_fast:
             raise HarnessError("the tokenizer has no fast version; its token offsets are needed to find the template")
         self.tokenizer = tokenizer
         self.compat = compat
+        self.thinking = thinking
 
     def encode(self, text: str) -> list[int]:
         """Ids without special tokens added (a rendered template has its own)."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of an answer, special tokens left out."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        """Text of an answer, special tokens left out but for the tags around a thought, which scoring needs."""
+        parts: list[list[int]] = [[]]
+        for token in ids:
+            if token in self._special_tags:
+                parts += [[token], []]
+            else:
+                parts[-1].append(token)
+        return "".join(
+            self._special_tags.get(part[0] if part else -1) or self.tokenizer.decode(part, skip_special_tokens=True)
+            for part in parts
+        )
+
+    @cached_property
+    def _special_tags(self) -> dict[int, str]:
+        """Tags around a thought that are special tokens, which decoding would leave out."""
+        tags = {tag for pair in TAGS for tag in pair}
+        added = self.tokenizer.added_tokens_decoder.items()
+        return {index: token.content for index, token in added if token.special and token.content in tags}
 
     @cached_property
     def text(self) -> Text:
@@ -58,7 +76,7 @@ class Prompts:
 
     @cached_property
     def frame(self) -> Frame:
-        """The chat template around a user's message, thinking off; a bare BOS where there is no template."""
+        """The chat template around a user's message; a bare BOS where there is no template."""
         if not self.tokenizer.chat_template:
             return self._bare
         return self._render(BORDER)
@@ -74,7 +92,7 @@ class Prompts:
     def _render(self, message: str) -> Frame:
         turns = [{"role": "user", "content": message}]
         text = self.tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
+            turns, tokenize=False, add_generation_prompt=True, enable_thinking=self.thinking
         )
         before, border, after = text.partition(BORDER)
         if not border:

@@ -18,7 +18,17 @@ from harness.engine import evict
 from methods import budgets, compat
 from methods.base import Method
 
-PACKAGES = ("kvprune", "torch", "transformers", "tokenizers", "lm-eval", "datasets", "numpy", "wonderwords")
+PACKAGES = (
+    "kvprune",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "lm-eval",
+    "datasets",
+    "numpy",
+    "wonderwords",
+    "math-verify",
+)
 
 
 def versions() -> dict[str, str]:

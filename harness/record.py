@@ -26,6 +26,8 @@ def run_record(job: Job) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "configuration": job.configuration,
         "skipped": {name: reason.replace(request.model, short) for name, reason in job.plan.skipped.items()},
+        "unsupported": [variant.fields() for variant in job.plan.unsupported],
+        "answers": _answers(job.items),
         "hardware": provenance.hardware(job.device),
         "attention_kernel": "kvprune masked (torch)",
         "max_positions": job.max_positions,
@@ -37,6 +39,20 @@ def run_record(job: Job) -> dict[str, Any]:
         "benchmark_versions": {item.benchmark.name: item.benchmark.version for item in job.items},
         "facts": {name: fact._asdict() for name, fact in job.facts.items()},
     }
+
+
+def _answers(items: Iterable[Item]) -> dict[str, dict[str, Any]]:
+    """How each benchmark's samples are answered: limits, rollouts and sampling settings that occur."""
+    found: dict[str, dict[str, Any]] = {}
+    for benchmark, sample in items:
+        own = found.setdefault(
+            benchmark.name,
+            {"max_new_tokens": [], "benchmark_limit": benchmark.answer_limit, "rollouts": [], "sampling": []},
+        )
+        for name in ("max_new_tokens", "rollouts", "sampling"):
+            if getattr(sample, name) not in own[name]:
+                own[name].append(getattr(sample, name))
+    return found
 
 
 def item_rows(items: Iterable[Item]) -> Iterator[dict[str, Any]]:

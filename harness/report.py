@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from harness.columns import extra_columns, number, score_column, settings
 from harness.execute import Outcome
 from harness.job import Job
 from harness.models import short_name
@@ -20,8 +21,10 @@ from harness.results import Line
 
 #: most subsets that get a column of their own
 MOST_COLUMNS = 8
+#: most answers listed that a second scorer judges otherwise
+MOST_DISAGREEMENTS = 10
 #: a pipe has no width; tables are for people, so it gets a screen's
-PIPE_WIDTH = 160
+PIPE_WIDTH = 180
 
 
 def console() -> Console:
@@ -60,14 +63,28 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
     out = console()
     summary = outcome.summary
     for title, cells in _tables(summary["cells"]):
-        out.print(_table(f"{short_name(job.request.model)}, {title}, {_samples(job)}", cells))
-    for name, reason in job.plan.skipped.items():
+        told = settings(cells, job.request.max_new_tokens)
+        heading = f"{short_name(job.request.model)}, {title}, {_samples(job)}" + (f"\n{told}" if told else "")
+        out.print(_table(heading, cells))
+    _print_disagreements(out, summary)
+    shown = {variant.method for variant in job.plan.unsupported}  # they have a row in the table
+    for name, reason in ((name, reason) for name, reason in job.plan.skipped.items() if name not in shown):
         out.print(f"not run: {name}: {reason}", markup=False, highlight=False)
     if outcome.stale:
         text = f"stale: {', '.join(outcome.stale)} changed since this run was made; --force runs it anew"
         out.print(text, markup=False, highlight=False)
     state = "was complete already" if outcome.was_complete else "complete" if summary["complete"] else "incomplete"
     out.print(f"Results ({state}): {outcome.folder.path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_disagreements(out: Console, summary: dict[str, Any]) -> None:
+    found = summary.get("disagreements", [])
+    for one in found[:MOST_DISAGREEMENTS]:
+        verdict = "wrong, which we took for right" if one["score"] else "right, which we took for wrong"
+        text = f"{one['scorer']} calls {one['sample_id']}, {one['variant']}, rollout {one['rollout']} {verdict}"
+        out.print(text, markup=False, highlight=False, soft_wrap=True)
+    if len(found) > MOST_DISAGREEMENTS:
+        out.print(f"and {len(found) - MOST_DISAGREEMENTS} more in summary.json", markup=False, highlight=False)
 
 
 def _samples(job: Job) -> str:
@@ -94,16 +111,19 @@ def _table(title: str, cells: list[dict[str, Any]]) -> Table:
     by_subset = {(cell["variant"], cell["subset"]): cell for cell in cells}
     table = Table(title=escape(title), title_justify="left", caption=_caption(overall), caption_justify="left")
     table.add_column("variant", no_wrap=True)
-    for name in (_mean_name(overall), "95 % interval", "removed", "min-max", "x smaller", "n"):
+    scored, more = score_column(overall, _mean_name(overall)), extra_columns(overall)
+    names = (scored.name, "95 % interval", "removed", "min-max", "x smaller", "n", *(column.name for column in more))
+    for name in names:
         table.add_column(name, justify="right")
     for subset in shown:
         table.add_column(subset, justify="right")
     table.add_column("note")
     for cell in overall:
         extra = [
-            _number(by_subset[cell["variant"], s]["score"]) if (cell["variant"], s) in by_subset else "" for s in shown
+            number(by_subset[cell["variant"], s]["score"]) if (cell["variant"], s) in by_subset else "" for s in shown
         ]
-        table.add_row(*map(escape, _row(cell)), *extra, _note(cell), end_section=cell["level_kind"] == "none")
+        row = [cell["variant"], scored.show(cell), *_row(cell), *(column.show(cell) for column in more)]
+        table.add_row(*map(escape, row), *extra, _note(cell), end_section=cell["method"] == "full")
     return table
 
 
@@ -129,11 +149,11 @@ def _row(cell: dict[str, Any]) -> list[str]:
     spread = "" if mean is None else f"{cell['removed_min']:.3f}-{cell['removed_max']:.3f}"
     removed = "" if mean is None else f"{mean:.3f}"
     factor = "" if mean is None or mean >= 1 else f"{1 / (1 - mean):.2f}"
-    return [cell["variant"], _number(cell["score"]), interval, removed, spread, factor, str(cell["n"])]
+    return [interval, removed, spread, factor, str(cell["n"])]
 
 
 def _note(cell: dict[str, Any]) -> str:
-    notes = []
+    notes = [cell["note"]] if "note" in cell else []
     if cell["requested_removed"] is not None:
         notes.append(f"asked {cell['requested_removed']:g}")
     if cell["bound_by"]:
@@ -143,10 +163,6 @@ def _note(cell: dict[str, Any]) -> str:
     if cell["n_failed"]:
         notes.append(f"{cell['n_failed']} not run")
     return ", ".join(notes)
-
-
-def _number(score: float | None) -> str:
-    return "-" if score is None else f"{score:.1f}"
 
 
 def print_sweep(result: dict[str, Any]) -> None:

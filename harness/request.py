@@ -16,13 +16,15 @@ from harness.errors import HarnessError
 from harness.grid import Grid, parse_removed, parse_threshold
 from methods.registry import unknown
 
+THINKING = ("on", "off", "auto")
 #: no count is larger; up to here floats are exact
 MOST = 10**12
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run as asked for; empty tuples and None mean the default that the resolved run records."""
+    """A run as asked for; empty tuples and None mean the default that the resolved run records. So do ``phase`` where
+    ``given`` lacks it (the benchmark has a default) and ``thinking`` auto."""
 
     method: tuple[str, ...] = ("kvzap",)
     budget: tuple[str, ...] = ()
@@ -35,6 +37,9 @@ class RunRequest:
     phase: str = "prefill"
     query_aware: bool = False
     compat: str = ""
+    thinking: str = "auto"
+    rollouts: int | None = None
+    max_new_tokens: int | None = None
     benchmark: tuple[str, ...] = ("needles",)
     length: tuple[int, ...] = ()
     subset: tuple[str, ...] = ()
@@ -50,8 +55,8 @@ class RunRequest:
     force: bool = False
     given: frozenset[str] = field(default=frozenset(), compare=False)
 
-    def grid(self) -> Grid:
-        """The part that makes variants."""
+    def grid(self, phase: str | None = None, thinking: bool = False) -> Grid:
+        """The part that makes variants; ``phase`` and ``thinking`` are the resolved ones."""
         return Grid(
             self.method,
             self.budget,
@@ -61,9 +66,10 @@ class RunRequest:
             self.window,
             self.sinks,
             self.option,
-            self.phase,
+            phase or self.phase,
             self.query_aware,
             self.compat,
+            thinking,
         )
 
 
@@ -74,6 +80,10 @@ def build(flags: dict[str, Any], config: Path | None = None) -> RunRequest:
     values |= {name: value for name, value in flags.items() if value is not None}
     if values.get("compat", "") not in ("", "kvpress"):
         raise HarnessError(f"--compat must be kvpress, got {values['compat']!r}")
+    if isinstance(values.get("thinking"), bool):  # YAML reads a bare on or off so
+        values["thinking"] = "on" if values["thinking"] else "off"
+    if values.get("thinking", "auto") not in THINKING:
+        raise HarnessError(f"--thinking must be on, off or auto, got {values['thinking']!r}")
     parsed = {name: _PARSE.get(name, lambda value: value)(value) for name, value in values.items()}
     if parsed.get("resume") and parsed.get("force"):
         raise HarnessError("--resume and --force exclude each other: the first goes on, the second starts over")
@@ -171,6 +181,8 @@ _PARSE: dict[str, Callable[[Any], Any]] = {
     "length": _list_of("length", _count("length", 1)),
     "subset": _list_of("subset", str),
     "limit": _count("limit", 1),
+    "rollouts": _count("rollouts", 1),
+    "max_new_tokens": _count("max-new-tokens", 1),
     "seed": _count("seed", 0),
     "data": _path("data"),
     "out": _path("out"),

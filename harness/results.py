@@ -52,7 +52,9 @@ class Line(VariantFields):
 
     Pairs are KV pairs over prunable layers and KV heads. ``cached_pairs`` and ``kept_pairs`` are those of the context
     (template prefix included) just before the first question token; ``removed_context`` is made of them.
-    ``removed_total`` counts everything cached after the last step, ``removed_time_mean`` is the mean over steps.
+    ``cached_pairs_total`` and ``kept_pairs_total`` are those of everything cached after the last step, and
+    ``removed_total`` is made of them; ``removed_time_mean`` is the mean over steps. ``max_new_tokens`` is the answer
+    limit, ``sampling`` how tokens were drawn (None: greedy).
     """
 
     requested_removed: float | None = None
@@ -72,8 +74,12 @@ class Line(VariantFields):
     bound_by: Literal["protection"] | None = None
     context_tokens: int
     generated_tokens: int = 0
+    max_new_tokens: int | None = None
+    sampling: dict[str, float] | None = None
     cached_pairs: int | None = None
     kept_pairs: int | None = None
+    cached_pairs_total: int | None = None
+    kept_pairs_total: int | None = None
     removed_context: float | None = None
     removed_total: float | None = None
     removed_time_mean: float | None = None

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.base import Benchmark, Sample
+from benchmarks.thought import after_thought
 from harness.engine.adapter import LanguageModel
 from harness.engine.cache import BLOCK_BYTES, Context, Failure, Scored, out_of_memory
 from harness.engine.decode import Answer, Question, decode_all
@@ -114,18 +115,7 @@ class Evaluator:
             sample.max_new_tokens,
             self.stop_ids,
             lambda ids: bool(sample.stop) and any(mark in self.prompts.decode(ids) for mark in sample.stop),
-            self._sampling(sample),
-        )
-
-    def _sampling(self, sample: Sample) -> Sampling | None:
-        """Noise comes from the run's seed and the problem, so that it is the same for all variants."""
-        if sample.sampling is None:
-            return None
-        return Sampling(
-            temperature=sample.sampling["temperature"],
-            stream=f"{self.seed}/{sample.sample_id}",
-            top_p=sample.sampling.get("top_p", 1.0),
-            top_k=int(sample.sampling.get("top_k", 0)),
+            sampling_of(sample, self.seed),
         )
 
     def _missing(self, item: Item) -> list[Planned]:
@@ -173,6 +163,8 @@ class Evaluator:
             rollout=rollout,
             status="ok",
             context_tokens=len(context.ids),
+            max_new_tokens=sample.max_new_tokens,
+            sampling=sample.sampling,
         )
 
     def _answered(self, line: Line, item: Item, question: Question, answer: Answer, made: Masks, index: int) -> Line:
@@ -180,7 +172,7 @@ class Evaluator:
         if answer.finish_reason == "nan":
             outcome: dict[str, Any] = {"status": "nan", "reason": "the model's logits hold a NaN"}
         else:
-            score = item.benchmark.score(item.sample, text)
+            score = item.benchmark.score(item.sample, after_thought(text, True) if line.thinking else text)
             outcome = {"score": score.score, "metrics": score.metrics}
             outcome["status"] = "too_short" if made.short[index] else "ok"
         found = {
@@ -201,6 +193,19 @@ class Evaluator:
                     yield line.model_copy(update={"status": failure.status, "reason": failure.reason})
 
 
+def sampling_of(sample: Sample, seed: int) -> Sampling | None:
+    """How a sample's tokens are drawn. Noise comes from the run's seed and the problem, so it is the same for all
+    variants. Settings that mean nothing: :class:`EngineError`."""
+    if sample.sampling is None:
+        return None
+    return Sampling(
+        temperature=sample.sampling["temperature"],
+        stream=f"{seed}/{sample.sample_id}",
+        top_p=sample.sampling.get("top_p", 1.0),
+        top_k=int(sample.sampling.get("top_k", 0)),
+    )
+
+
 def _oom(error: BaseException) -> Failure:
     return Failure("oom", str(error) or "out of memory")
 
@@ -210,6 +215,8 @@ def accounting(keep: Tensor, question_tokens: int, kept_after: Sequence[int]) ->
 
     keep         ``[L, H, T]`` right after the prefill
     kept_after   pairs still seen after each forward that followed, the first with the question, each other with a token
+
+    What ends with ``_total`` is over everything cached after the last of them.
     """
     heads, cached = keep.shape[0] * keep.shape[1], keep.shape[2]
     pairs, kept = heads * cached, int(keep.sum())
@@ -218,6 +225,8 @@ def accounting(keep: Tensor, question_tokens: int, kept_after: Sequence[int]) ->
     return {
         "cached_pairs": pairs,
         "kept_pairs": kept,
+        "cached_pairs_total": seen[-1],
+        "kept_pairs_total": kept_after[-1],
         "removed_context": (pairs - kept) / pairs if pairs else 0.0,
         "removed_total": removed[-1],
         "removed_time_mean": sum(removed) / len(removed),

@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from harness.passk import rollout_metrics
 from harness.results import AVERAGED, SCHEMA_VERSION, Line, VariantFields
 from harness.stats import mean_interval
+from harness.variants import Variant, only
+from methods import registry
 
 #: a control below this (or at chance) carries no comparison
 FLOOR = 20.0
 
 
 class BenchmarkFacts(NamedTuple):
-    """What a summary needs to know of a benchmark."""
+    """What a summary needs to know of a benchmark; the fields are those of :class:`benchmarks.base.Benchmark`."""
 
     subsets: int
     chance: float
+    answer_limit: int | None = None
+    pass_at: tuple[int, ...] = ()
+    cross_check: str | None = None
 
 
 Group = tuple[str, int | None]  # benchmark, length
 
 
-def summarise(lines: Sequence[Line], facts: dict[str, BenchmarkFacts], complete: bool, seed: int = 0) -> dict[str, Any]:
-    """Cells in the order in which variants and subsets first appear."""
+def summarise(
+    lines: Sequence[Line],
+    facts: dict[str, BenchmarkFacts],
+    complete: bool,
+    seed: int = 0,
+    unsupported: Sequence[Variant] = (),
+) -> dict[str, Any]:
+    """Cells in the order in which variants and subsets first appear; after each benchmark's, those of methods that are
+    ``unsupported`` in the run's phase."""
     cells: list[dict[str, Any]] = []
     for (benchmark, length), group in _by(lines, lambda line: (line.benchmark, line.length)).items():
         fact = facts.get(benchmark, BenchmarkFacts(0, 0.0))
@@ -35,21 +48,33 @@ def summarise(lines: Sequence[Line], facts: dict[str, BenchmarkFacts], complete:
         for own in by_variant.values():
             subsets = _by(own, lambda line: line.subset)
             for subset, some in subsets.items():
-                cells.append(_cell(benchmark, length, subset, {subset: some}, floors.get(subset, False), seed))
+                cells.append(_cell(benchmark, length, subset, {subset: some}, floors.get(subset, False), seed, fact))
             floor = _at_floor(by_variant[control], fact.chance) if control else False
-            overall = _cell(benchmark, length, None, subsets, floor, seed)
+            overall = _cell(benchmark, length, None, subsets, floor, seed, fact)
             overall["of_subsets"] = fact.subsets or None
             cells.append(overall)
-    return {"schema_version": SCHEMA_VERSION, "complete": complete, "cells": cells}
+        cells += [_unsupported(variant, benchmark, length, fact) for variant in unsupported]
+    disagreements = list(_disagreements(lines, facts))
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "complete": complete,
+        "cells": cells,
+        **({"disagreements": disagreements} if any(fact.cross_check for fact in facts.values()) else {}),
+    }
 
 
 def _cell(
-    benchmark: str, length: int | None, subset: str | None, subsets: dict[str, list[Line]], floor: bool, seed: int
+    benchmark: str,
+    length: int | None,
+    subset: str | None,
+    subsets: dict[str, list[Line]],
+    floor: bool,
+    seed: int,
+    fact: BenchmarkFacts,
 ) -> dict[str, Any]:
     lines = [line for some in subsets.values() for line in some]
     counted = [line for line in lines if line.status in AVERAGED]
-    strata = [[line.score for line in some if line.status in AVERAGED] for some in subsets.values()]
-    scores = [[score for score in stratum if score is not None] for stratum in strata]
+    scores = [_by_sample(line for line in some if line.status in AVERAGED) for some in subsets.values()]
     whole = all(scores)
     interval = mean_interval(scores, seed) if whole else None
     removed = [value for line in counted if (value := removed_of(line)) is not None]
@@ -65,17 +90,86 @@ def _cell(
         "score": fmean(map(fmean, scores)) if whole else None,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
-        "n": len(counted),
+        "n": len({line.sample_id for line in counted}),
         "n_subsets": len(subsets),
         "n_failed": len(lines) - len(counted),
+        "rollouts": len({line.rollout for line in lines}),
+        "sampling": _common(line.sampling for line in lines),
+        "max_new_tokens": _common(line.max_new_tokens for line in lines),
+        "of_new_tokens": fact.answer_limit,
         "removed_mean": fmean(removed) if removed else None,
         "removed_min": min(removed, default=None),
         "removed_max": max(removed, default=None),
+        "removed_total_mean": _mean(line.removed_total for line in counted),
+        "generated_mean": _mean(line.generated_tokens for line in counted),
+        "limit_share": _mean(float(line.finish_reason == "length") for line in counted),
         "requested_removed": lines[0].requested_removed,
         "floor": floor,
         "bound_by": "protection" if any(line.bound_by for line in counted) else None,
-        "metrics": {name: fmean(values) for name, values in metrics.items()},
+        "metrics": {
+            **{name: fmean(values) for name, values in metrics.items()},
+            **(rollout_metrics(counted, fact.pass_at) if fact.pass_at else {}),
+        },
     }
+
+
+def _unsupported(variant: Variant, benchmark: str, length: int | None, fact: BenchmarkFacts) -> dict[str, Any]:
+    """The cell of a method that cannot prune in the run's phase: a note in place of figures."""
+    empty = (
+        "score low high removed_mean removed_min removed_max rollouts sampling max_new_tokens removed_total_mean "
+        "generated_mean limit_share requested_removed bound_by"
+    )
+    return {
+        **VariantFields(**variant.fields()).model_dump(),
+        "benchmark": benchmark,
+        "subset": None,
+        "length": length,
+        **dict.fromkeys(empty.split()),
+        "n": 0,
+        "n_subsets": 0,
+        "n_failed": 0,
+        "of_new_tokens": fact.answer_limit,
+        "of_subsets": fact.subsets or None,
+        "floor": False,
+        "metrics": {},
+        "status": "unsupported",
+        "note": only(registry.get(variant.method).phases),
+    }
+
+
+def _by_sample(lines: Iterable[Line]) -> list[float]:
+    """One score a sample, the mean over its rollouts: they share a problem, so they are no samples of their own."""
+    return [
+        fmean(scores)
+        for own in _by(lines, lambda line: line.sample_id).values()
+        if (scores := [line.score for line in own if line.score is not None])
+    ]
+
+
+def _common(values: Iterable[Any]) -> Any:
+    """What all values are, None where they differ."""
+    first, *rest = values
+    return first if all(value == first for value in rest) else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _disagreements(lines: Iterable[Line], facts: dict[str, BenchmarkFacts]) -> Iterator[dict[str, Any]]:
+    """Lines whose second scorer does not agree."""
+    for line in lines:
+        fact = facts.get(line.benchmark)
+        if fact is not None and fact.cross_check is not None and line.metrics.get(fact.cross_check) == 0:
+            yield {
+                "benchmark": line.benchmark,
+                "sample_id": line.sample_id,
+                "variant": line.variant,
+                "rollout": line.rollout,
+                "score": line.score,
+                "scorer": fact.cross_check,
+            }
 
 
 def removed_of(line: Line) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,9 +39,10 @@ class Variant:
     @property
     def label(self) -> str:
         """A short readable name, unique within a run: what differs from the method's defaults is spelled out."""
+        modes = ([] if self.query_mode == "agnostic" else [self.query_mode]) + (["thinking"] if self.thinking else [])
         if self.level_kind == "none":
             chosen = [f"{name}={value}" for name, value in json.loads(self.options).items()]
-            return " ".join([self.method, *chosen, *([] if self.query_mode == "agnostic" else [self.query_mode])])
+            return " ".join([self.method, *chosen, *modes])
         cls = registry.get(self.method)
         mark = {"removed": "", "keep_tokens": "keep=", "threshold": "tau="}[self.level_kind]
         parts = [self.method, self.budget, mark + repr(self.level).removesuffix(".0")]  # all digits, so never twice
@@ -52,7 +54,7 @@ class Variant:
             parts.append(f"sinks={self.sinks}")
         plain = cls().options()
         parts += [f"{name}={value}" for name, value in json.loads(self.options).items() if plain.get(name, "") != value]
-        return " ".join(parts + ([] if self.query_mode == "agnostic" else [self.query_mode]))
+        return " ".join(parts + modes)
 
     def fields(self) -> dict[str, Any]:
         """The variant as columns, its label first."""
@@ -82,15 +84,25 @@ class Planned(NamedTuple):
 
 @dataclass
 class Plan:
-    """All variants of a run, the control first, and what could not be planned with the reasons."""
+    """All variants of a run, the control first, and what could not be planned with the reasons.
+
+    ``unsupported`` has, of what was skipped, the methods that cannot prune in the phase asked for: they get a cell
+    that says so, and no lines.
+    """
 
     planned: list[Planned]
     skipped: dict[str, str] = field(default_factory=dict)
+    unsupported: list[Variant] = field(default_factory=list)
 
     @property
     def methods(self) -> list[Method]:
         """The methods that score, each once."""
         return list(dict.fromkeys(p.method for p in self.planned if not p.method.is_control))
+
+
+def only(phases: Sequence[str]) -> str:
+    """The note on a method that can prune in these phases and was asked for another."""
+    return f"{' and '.join(phases)} only"
 
 
 def sinks_of(protection: Protection) -> int | str:

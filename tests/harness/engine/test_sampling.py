@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from harness.engine.adapter import EngineError
 from harness.engine.sampling import Sampling
 
 WIDTH = 97
@@ -117,3 +118,15 @@ def test_drawing_does_not_touch_the_global_random_state() -> None:
     before = torch.random.get_rng_state()
     Sampling(1.0, "s").pick(logits(2), [0, 1], 0)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_temperature_that_means_nothing_is_refused(temperature: float) -> None:
+    with pytest.raises(EngineError, match=r"a sampling temperature must be above 0, got .*; for greedy answers give"):
+        Sampling(temperature, "s")
+
+
+@pytest.mark.parametrize(("top_p", "top_k"), [(1.1, 0), (-0.1, 0), (1.0, -1)])
+def test_filters_that_mean_nothing_are_refused(top_p: float, top_k: int) -> None:
+    with pytest.raises(EngineError, match="top_p must be from 0 to 1 and top_k 0"):
+        Sampling(1.0, "s", top_p, top_k)
