@@ -40,10 +40,10 @@ class Variant:
     def label(self) -> str:
         """A short readable name, unique within a run: what differs from the method's defaults is spelled out."""
         modes = ([] if self.query_mode == "agnostic" else [self.query_mode]) + (["thinking"] if self.thinking else [])
+        plain = registry.get(self.method)().options()
+        chosen = [f"{name}={value}" for name, value in json.loads(self.options).items() if plain.get(name, "") != value]
         if self.level_kind == "none":
-            chosen = [f"{name}={value}" for name, value in json.loads(self.options).items()]
             return " ".join([self.method, *chosen, *modes])
-        cls = registry.get(self.method)
         mark = {"removed": "", "keep_tokens": "keep=", "threshold": "tau="}[self.level_kind]
         parts = [self.method, self.budget, mark + repr(self.level).removesuffix(".0")]  # all digits, so never twice
         method = build_from_options(self.method, self.options)
@@ -52,9 +52,7 @@ class Variant:
             parts.append(f"window={self.window}")
         if self.sinks != sinks_of(own):
             parts.append(f"sinks={self.sinks}")
-        plain = cls().options()
-        parts += [f"{name}={value}" for name, value in json.loads(self.options).items() if plain.get(name, "") != value]
-        return " ".join(parts + modes)
+        return " ".join([*parts, *chosen, *modes])
 
     def fields(self) -> dict[str, Any]:
         """The variant as columns, its label first."""

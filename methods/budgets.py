@@ -106,6 +106,8 @@ class Ranking:
     def head(self, kept: int | list[int]) -> Tensor:
         """The best ``kept`` pairs of each head, one number or one for each layer; bool ``[L, H, T]``."""
         numbers = [kept] * len(self.scores) if isinstance(kept, int) else kept
+        if len(numbers) != len(self.scores):
+            raise MethodError(f"kept_by_layer gave {len(numbers)} numbers for {len(self.scores)} layers")
         layers = [self._or_protected(n, mask) for n, mask in zip(numbers, self.best_in_heads(numbers), strict=True)]
         return torch.stack(layers) if layers else torch.ones_like(self.scores, dtype=torch.bool)
 

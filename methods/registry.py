@@ -113,9 +113,10 @@ def load_plugin(path: Path) -> None:
 
 
 def names() -> list[str]:
-    """Registered names, the control first, aliases not among them."""
+    """Registered names: the built-in ones in their order, then others as they came; aliases are not among them."""
     load_all()
-    return sorted(_methods, key=lambda name: (not _methods[name].is_control, list(_methods).index(name)))
+    places = {module: place for place, module in enumerate(BUILT_IN)}
+    return sorted(_methods, key=lambda name: places.get(_methods[name].__module__, len(places)))  # the sort is stable
 
 
 def aliases() -> dict[str, Alias]:

@@ -176,7 +176,7 @@ class Bench:
     @cached_property
     def protection(self) -> Protection:
         """What no flag and no budget takes away: the published protection and the mechanism."""
-        return self.method.protects() | self.method.mechanism
+        return self.method.protects() | self.method.mechanism_for(0)
 
     def length(self, protection: Protection) -> int:
         """Cached tokens of a context of which a quarter and a half can be removed under ``protection``; at most
@@ -187,7 +187,7 @@ class Bench:
     @cached_property
     def context(self) -> Context:
         """A context that is long enough for what the method itself always keeps, with small flags for the rest."""
-        return context_of(self.length(self.method.mechanism | Protection(2, 8)) - PREFIX)
+        return context_of(self.length(self.method.mechanism_for(0) | Protection(2, 8)) - PREFIX)
 
     def grid(self, budget: str, phase: str = "prefill", own: bool = False, **levels: Any) -> Grid:
         """A grid of this method alone; ``own`` leaves it its published protection, else a small one is asked for."""

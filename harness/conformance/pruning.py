@@ -50,7 +50,7 @@ def _mechanism(bench: Bench) -> None:
             own = method.mechanism_for(kept)
             expect(isinstance(own, Protection), f"mechanism_for({kept}) must return a Protection, got {own!r}")
             count = int(own.mask(total, PREFIX).sum())
-            fixed = int(method.mechanism.mask(total, PREFIX).sum())
+            fixed = int(method.mechanism_for(0).mask(total, PREFIX).sum())
             expect(
                 count <= max(kept, fixed),
                 f"mechanism_for({kept}) protects {count} of {total} pairs, more than the {kept} that a head keeps",
@@ -106,7 +106,7 @@ def thresholds(bench: Bench) -> None:
     ran = bench.run(bench.plan([grid], lm), lm, context_of(total - PREFIX))
     for one, keep in zip(ran.planned, ran.masks.keep, strict=True):
         assert one.variant.level is not None
-        protected = one.variant.protection().mask(total, PREFIX)
+        protected = (one.variant.protection() | one.method.mechanism_for(total)).mask(total, PREFIX)
         expected = protected if one.variant.level > 0 else torch.ones_like(protected)
         expect(
             bool((keep == expected).all()),

@@ -190,8 +190,9 @@ def _answered(bench: Bench, lm: LanguageModel, ran: Ran, where: str) -> None:
 def _short(method: Method) -> list[tuple[int, int]]:
     """Cached lengths and how many of the pairs are the template's: a single token, an empty context after a template,
     and lengths on either side of each border of the method."""
-    own = method.protects() | method.mechanism
-    borders = {method.mechanism.window, own.window, own.sinks + own.window}
+    mechanism = method.mechanism_for(0)
+    own = method.protects() | mechanism
+    borders = {mechanism.window, own.window, own.sinks + own.window}
     longer = {edge + more for edge in borders if 0 < edge < 512 for more in (-1, 0, 1)}
     return [
         (1, 0),
@@ -230,7 +231,7 @@ def sliding_windows(bench: Bench) -> None:
     lm = bench.sliding()
     if lm is None:
         raise Skip(f"the method is not made for another model than one of the shape of {bench.shape}")
-    context = context_of(bench.length(bench.method.mechanism | Protection(2, 8)) - PREFIX)
+    context = context_of(bench.length(bench.method.mechanism_for(0) | Protection(2, 8)) - PREFIX)
     found = _scored(bench, lm, context, f"{lm.name} (2 of 4 layers with a sliding window)")
     expect(len(found) == 2, f"expected scores of the 2 layers that can be pruned, got {len(found)}")
     ran = bench.run(bench.plan([*_lowest(bench)], lm), lm, context)

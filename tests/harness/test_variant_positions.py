@@ -18,6 +18,7 @@ from methods import registry
 from methods.base import Method, MethodError
 from methods.streaming_llm import StreamingLLM
 from tests.harness.driving import INFO, Ran, decimals, planned
+from tests.harness.toys import toy_tokenizer
 from tests.tiny import MODELS, SHAPE
 
 BOTH = ("streaming_llm", "streaming_llm_rerotated")
@@ -80,6 +81,7 @@ def test_a_model_is_refused_by_its_configuration_before_weights_are_looked_for(
     cli: Callable[..., Ran], tmp_path: Path, toys: None
 ) -> None:
     LlamaConfig(**SHAPE, rope_parameters=DYNAMIC).save_pretrained(tmp_path / "model")
+    toy_tokenizer().save_pretrained(tmp_path / "model")
     asked = ("--benchmark", "toy", "--model", tmp_path / "model", "--out", tmp_path / "out")
     done = cli("run", *asked, "--method", BOTH[1])
     assert done.code != 0 and "dynamic RoPE scaling" in done.err and "Traceback" not in done.err
