@@ -14,7 +14,13 @@ from benchmarks.base import Benchmark, BenchmarkError
 ENTRY_POINT_GROUP = "kvprune.benchmarks"
 
 #: built-in benchmarks and the module that registers each, imported when first asked for
-BUILT_IN: dict[str, str] = {"needles": "benchmarks.needles", "ruler": "benchmarks.ruler"}
+BUILT_IN: dict[str, str] = {
+    "needles": "benchmarks.needles",
+    "ruler": "benchmarks.ruler",
+    "ruler-4k": "benchmarks.ruler_published",
+    "ruler-8k": "benchmarks.ruler_published",
+    "ruler-16k": "benchmarks.ruler_published",
+}
 
 _classes: dict[str, type[Benchmark]] = {}
 _load_errors: dict[str, Exception] = {}

@@ -42,7 +42,7 @@ def run(
     length: Annotated[Texts, _flag("context lengths in tokens (default: the benchmark's)")] = None,
     subset: Annotated[Texts, _flag("subsets (default: all that can be run)")] = None,
     limit: Annotated[str | None, _flag("samples of each subset")] = None,
-    data: Annotated[str | None, _flag("local rows for the benchmark")] = None,
+    data: Annotated[str | None, _flag("local rows, or a folder of the texts that samples are made from")] = None,
     model: Annotated[str | None, _flag("embedded name, folder, or Hugging Face name (default: smollm2-135m)")] = None,
     device: Annotated[str | None, _flag("auto, cpu, cuda, cuda:N")] = None,
     dtype: Annotated[str | None, _flag("auto, float32, bfloat16, float16, float64")] = None,

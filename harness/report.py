@@ -63,6 +63,8 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
         out.print(_table(f"{short_name(job.request.model)}, {title}, {_samples(job)}", cells))
     for name, reason in job.plan.skipped.items():
         out.print(f"not run: {name}: {reason}", markup=False, highlight=False)
+    for note in job.notes:
+        out.print(note, markup=False, highlight=False)
     if outcome.stale:
         text = f"stale: {', '.join(outcome.stale)} changed since this run was made; --force runs it anew"
         out.print(text, markup=False, highlight=False)
