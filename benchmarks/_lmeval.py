@@ -29,6 +29,7 @@ REMEDY = f"install the pinned one: pip install 'lm-eval=={PINNED}'"
 HASHES: dict[str, str] = {
     "niah": "dfcbeb9afe40ccea",
     "niah_prefix": "a3230c728cd05db9",
+    "niah_prefix_many": "c7e26fb1b5b46c2d",
     "needle": "2e0f8fa48964f5a0",
     "noise": "50513c38b3b0b136",
     "vt": "c62e7ad15fd37702",
@@ -39,6 +40,9 @@ HASHES: dict[str, str] = {
     "cwe_prefix": "dc68b935080e048a",
     "fwe": "0a4597ca3bfec4cf",
     "fwe_prefix": "b76eac088cf59d16",
+    "qa": "dea27bed8c8d5c09",
+    "qa_prefix": "82e02acf5500a162",
+    "document": "31b08d769243cab4",
     "max_new_tokens": "ef75e6eaf4bfaafc",
 }
 
@@ -68,6 +72,8 @@ class Templates(NamedTuple):
 
     niah: str
     niah_prefix: str
+    #: the same for several answers
+    niah_prefix_many: str
     needle: str
     noise: str
     vt: str
@@ -78,6 +84,10 @@ class Templates(NamedTuple):
     cwe_prefix: str
     fwe: str
     fwe_prefix: str
+    qa: str
+    qa_prefix: str
+    #: one document of qa under its number
+    document: str
     #: answer limit of each subset in tokens
     max_new_tokens: dict[str, int]
 
@@ -107,6 +117,7 @@ def templates() -> Templates:
     return Templates(
         niah=raw["niah"],
         niah_prefix=" " + raw["niah_prefix"],
+        niah_prefix_many=" " + raw["niah_prefix_many"],
         needle=raw["needle"],
         noise=raw["noise"],
         vt=raw["vt"],
@@ -117,6 +128,9 @@ def templates() -> Templates:
         cwe_prefix=raw["cwe_prefix"],
         fwe=raw["fwe"],
         fwe_prefix=raw["fwe_prefix"],
+        qa=raw["qa"],
+        qa_prefix=" " + raw["qa_prefix"],
+        document=raw["document"],
         max_new_tokens=raw["max_new_tokens"],
     )
 
@@ -124,12 +138,13 @@ def templates() -> Templates:
 def raw_constants() -> dict[str, Any]:
     """The constants just as lm-eval has them; None for one that is not where it was."""
     niah, prepare = _Source("niah_utils.py"), _Source("prepare_niah.py")
-    vt, cwe, fwe = (_Source(f"{name}_utils.py") for name in ("vt", "cwe", "fwe"))
+    vt, cwe, fwe, qa = (_Source(f"{name}_utils.py") for name in ("vt", "cwe", "fwe", "qa"))
     vt_texts = (vt.constant("CONFIG") or {}).get("variable_tracking", {})
-    cwe_texts, fwe_texts = cwe.constant("CONFIG") or {}, fwe.constant("CONFIG") or {}
+    cwe_texts, fwe_texts, qa_texts = (source.constant("CONFIG") or {} for source in (cwe, fwe, qa))
     return {
         "niah": niah.constant("TEMPLATE"),
         "niah_prefix": prepare.formatted("The special magic", " is"),
+        "niah_prefix_many": prepare.formatted("The special magic", " are"),
         "needle": prepare.constant("NEEDLE"),
         "noise": prepare.constant("haystack"),
         "vt": vt_texts.get("template"),
@@ -140,6 +155,9 @@ def raw_constants() -> dict[str, Any]:
         "cwe_prefix": cwe_texts.get("answer_prefix"),
         "fwe": fwe_texts.get("template"),
         "fwe_prefix": fwe_texts.get("answer_prefix"),
+        "qa": qa_texts.get("template"),
+        "qa_prefix": qa_texts.get("answer_prefix"),
+        "document": qa.constant("DOCUMENT_PROMPT"),
         "max_new_tokens": {name: _answer_limit(file) for name, file in TASK_FILES.items()},
     }
 

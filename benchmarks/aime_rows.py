@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import hub
 from benchmarks.base import BenchmarkError
 
 DATA_SET = "math-ai/aime25"
@@ -44,20 +44,10 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-@cache
 def hub_rows() -> list[Row]:
     """The hub's rows, from its local cache where they are there. :class:`BenchmarkError` where they cannot be had."""
-    import datasets  # late: it takes a second, and local rows need none of it
-
-    try:
-        found: Any = datasets.load_dataset(DATA_SET, split="test")
-        rows = [{"id": str(number), **row} for number, row in enumerate(found)]
-    except Exception as error:  # its errors come from many libraries
-        reason = str(error).strip().partition("\n")[0]
-        raise BenchmarkError(
-            f"the data set {DATA_SET} cannot be had from the hub ({type(error).__name__}: {reason}); "
-            f"give its rows with --data FILE.jsonl, columns {', '.join(COLUMNS)}"
-        ) from error
+    found = hub.rows(DATA_SET, None, "test", f"give its rows with --data FILE.jsonl, columns {', '.join(COLUMNS)}")
+    rows = [{"id": str(number), **row} for number, row in enumerate(found)]
     return [_row(row, f"{DATA_SET}, row {number}") for number, row in enumerate(rows)]
 
 

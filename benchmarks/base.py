@@ -104,7 +104,7 @@ class Benchmark:
     version: ClassVar[str] = "1"
     #: every subset of the published benchmark, in its order
     subsets: ClassVar[tuple[str, ...]] = ()
-    #: subsets that need ``--data`` or a download
+    #: subsets that need ``--data`` or the hub
     needs_data: ClassVar[tuple[str, ...]] = ()
     default_lengths: ClassVar[tuple[int, ...]] = ()
     default_limit: ClassVar[int] = 100
@@ -125,6 +125,10 @@ class Benchmark:
 
     def check(self, request: Request) -> None:
         """Raise :class:`BenchmarkError` on a request that cannot be run. Called before the model loads."""
+
+    def notes(self, request: Request) -> tuple[str, ...]:
+        """What a reader of the results must know of this request, such as subsets that are missing from a mean."""
+        return ()
 
     def samples(self, request: Request, text: Text) -> list[Sample]:
         """The samples, the same for the same request and tokenizer. Samples of one context are neighbours."""

@@ -18,6 +18,9 @@ BUILT_IN: dict[str, str] = {
     "aime25": "benchmarks.aime25",
     "needles": "benchmarks.needles",
     "ruler": "benchmarks.ruler",
+    "ruler-4k": "benchmarks.ruler_published",
+    "ruler-8k": "benchmarks.ruler_published",
+    "ruler-16k": "benchmarks.ruler_published",
 }
 
 _classes: dict[str, type[Benchmark]] = {}

@@ -1,164 +1,182 @@
-"""RULER (Hsieh et al. 2024): 13 synthetic long-context tasks. Six are generated, all 13 run from a file of rows."""
+"""RULER (Hsieh et al. 2024): 13 synthetic long-context tasks, generated for any tokenizer and length."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 from benchmarks import _lmeval
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text, content_hash
 from benchmarks.frozen import frozen
 from benchmarks.registry import nearest_first, register
-from benchmarks.ruler_data import as_samples, read_rows
+from benchmarks.ruler_data import as_samples, choose, read_rows, score
+from benchmarks.ruler_sources import SOURCES
 from benchmarks.ruler_tasks.plan import Draft, Filler, Plan, Stream
 from benchmarks.ruler_tasks.words import wonderwords_version
 
 SHORTEST = 1024
 
-#: module of each subset that is generated; imported only where something is generated
+#: module of each subset, in RULER's order; imported only where something is generated
 FAMILIES = {
     "niah_single_1": "niah",
+    "niah_single_2": "niah",
+    "niah_single_3": "niah",
+    "niah_multikey_1": "niah",
     "niah_multikey_2": "niah",
     "niah_multikey_3": "niah",
+    "niah_multivalue": "niah",
+    "niah_multiquery": "niah",
     "vt": "vt",
     "cwe": "cwe",
     "fwe": "fwe",
+    "qa_1": "qa",
+    "qa_2": "qa",
 }
-#: subsets where one right answer of several is enough
-ANY_ANSWER = ("qa_1", "qa_2")
 
 
 @register
 class Ruler(Benchmark):
     """RULER's 13 subsets under NVIDIA's names.
 
-    Generated (``FAMILIES``): texts and structure as NVIDIA/RULER c3f5e3b writes them, with the texts read from the
-    installed lm-eval. Context, question and answer prefix, encoded as one text, plus the answer limit take at most
-    ``length`` tokens, and one more unit (needle, noise line, word) would exceed it. The tokens of a chat template come
-    on top.
+    Texts and structure are as NVIDIA/RULER c3f5e3b writes them, with the prompts read from the installed lm-eval.
+    Context, question and answer prefix, encoded as one text, plus the answer limit take at most ``length`` tokens, and
+    one more unit (word, needle, noise line, document) would exceed it. The tokens of a chat template come on top.
     Every sample has a seed of its own, so ``limit`` N gives the first N of the same stream, whatever else is asked for.
     They are kept under the user's cache folder (:mod:`benchmarks.frozen`).
 
+    Seven subsets are made from texts of others (:mod:`benchmarks.ruler_sources`): those of a ``--data`` folder, or the
+    hub's for subsets that are asked for by name. Without either they are left out, and :meth:`notes` says so.
+
     Unlike NVIDIA's scripts: samples are filled exactly; keys, values and variables are distinct within a sample; words
-    are shuffled anew for each sample (there: by one fixed permutation).
+    and documents are shuffled anew for each sample (there: by one fixed permutation, so that a question's own document
+    stands at the same place in all samples); sentences are found by rules (:mod:`benchmarks.ruler_tasks.essays`). Of a
+    HotpotQA question's ten documents the two that hold the answer are taken first, so that short lengths work; from ten
+    documents on there is no difference. Questions whose own documents do not fit are left out.
 
-    With ``--data``: all rows of the file, or the first ``limit`` of each subset. The rows say nothing of a length: they
-    are not filtered by ``--length``; a single one given is taken as their label, more are an error.
-
-    Score: the share of the references found in the answer x 100; for qa_1 and qa_2 100 if any is found.
+    With ``--data`` FILE: all finished rows of the file, or the first ``limit`` of each subset. They say nothing of a
+    length: they are not filtered by ``--length``; a single one given is taken as their label, more are an error.
     """
 
     name = "ruler"
-    summary = "13 synthetic long-context tasks: needles, variable tracking, word counts, questions"
+    summary = "13 synthetic long-context tasks: needles, variable tracking, word counts, questions; at any length"
     paper = "https://arxiv.org/abs/2404.06654"
-    licence = "Apache-2.0 (NVIDIA/RULER); qa_1 and qa_2 rows CC BY-SA 4.0"
+    licence = "Apache-2.0 (NVIDIA/RULER); qa_1 and qa_2 rows CC BY-SA 4.0; the essays are their author's"
     version = "1"
-    subsets = (
-        "niah_single_1",
-        "niah_single_2",
-        "niah_single_3",
-        "niah_multikey_1",
-        "niah_multikey_2",
-        "niah_multikey_3",
-        "niah_multivalue",
-        "niah_multiquery",
-        "vt",
-        "cwe",
-        "fwe",
-        "qa_1",
-        "qa_2",
-    )
-    needs_data = tuple(name for name in subsets if name not in FAMILIES)
+    subsets = tuple(FAMILIES)
+    needs_data = tuple(SOURCES)
     default_lengths = (4096,)
     default_limit = 100
 
     def check(self, request: Request) -> None:
-        for subset in request.subsets:
-            if subset not in self.subsets:
-                known = ", ".join(nearest_first(subset, self.subsets))
-                raise BenchmarkError(f"ruler has no subset {subset!r}; its subsets, nearest first: {known}")
-        if request.limit is not None and request.limit < 1:
-            raise BenchmarkError(f"ruler needs --limit 1 or more, got {request.limit}")
-        if request.data is not None:
-            self._from_data(request)
-        else:
-            self._check_generated(request)
-
-    def samples(self, request: Request, text: Text) -> list[Sample]:
-        if request.data is not None:
-            return self._from_data(request)
-        self.check(request)
-        count = self.default_limit if request.limit is None else request.limit
-        return [
-            sample
-            for length in request.lengths or self.default_lengths
-            for subset in self._wanted(request)
-            for sample in self._stream(subset, length, request.seed, count, text)
-        ]
-
-    def score(self, sample: Sample, prediction: str) -> Score:
-        answer = re.sub(r"[\x00-\x1f]", "\n", prediction.strip()).strip().lower()
-        found = [reference.lower() in answer for reference in sample.references]
-        if sample.subset in ANY_ANSWER:
-            return Score(100.0 if any(found) else 0.0)
-        return Score(100.0 * sum(found) / len(found))
-
-    def _wanted(self, request: Request) -> list[str]:
-        return [name for name in self.subsets if (name in request.subsets if request.subsets else name in FAMILIES)]
-
-    def _check_generated(self, request: Request) -> None:
-        lacking = [name for name in self.needs_data if name in request.subsets]
-        if lacking:
-            raise BenchmarkError(
-                f"ruler cannot generate {', '.join(lacking)}: they need texts of others; give their rows with "
-                f"--data FILE.jsonl, or choose from {', '.join(FAMILIES)}"
-            )
+        check_names(self, request)
+        if request.data is not None and not request.data.is_dir():
+            self._from_file(request.data, request)
+            return
         for length in request.lengths:
             if length < SHORTEST:
                 raise BenchmarkError(f"ruler needs --length {SHORTEST} or more, got {length}")
         # all that can be missing is looked for before a model is loaded
         _lmeval.templates()
         wonderwords_version()
+        for subset in self._wanted(request):
+            if subset in SOURCES:
+                SOURCES[subset].load(request.data)
 
-    def _from_data(self, request: Request) -> list[Sample]:
-        assert request.data is not None
-        if len(request.lengths) > 1:
+    def notes(self, request: Request) -> tuple[str, ...]:
+        if request.subsets or (request.data is not None and not request.data.is_dir()):
+            return ()
+        lacking = [name for name in self.subsets if name not in self._wanted(request)]
+        if not lacking:
+            return ()
+        files = ", ".join(dict.fromkeys(SOURCES[name].files[0] for name in lacking))
+        return (
+            f"ruler: {len(lacking)} of {len(self.subsets)} subsets not run, for want of their texts: "
+            f"{', '.join(lacking)}. Give a folder with {files} as --data, or name them with --subset to take the texts "
+            "from the Hugging Face hub.",
+        )
+
+    def samples(self, request: Request, text: Text) -> list[Sample]:
+        self.check(request)
+        if request.data is not None and not request.data.is_dir():
+            return self._from_file(request.data, request)
+        count = self.default_limit if request.limit is None else request.limit
+        return [
+            sample
+            for length in request.lengths or self.default_lengths
+            for subset in self._wanted(request)
+            for sample in self._stream(subset, length, request, count, text)
+        ]
+
+    def score(self, sample: Sample, prediction: str) -> Score:
+        return score(sample, prediction)
+
+    def _wanted(self, request: Request) -> list[str]:
+        """The subsets named; without names those that need no texts or have them in the ``--data`` folder."""
+        if request.subsets:
+            return [name for name in self.subsets if name in request.subsets]
+        found = [name for name, source in SOURCES.items() if request.data is not None and source.found(request.data)]
+        if request.data is not None and not found:
+            files = ", ".join(dict.fromkeys(source.files[0] for source in SOURCES.values()))
             raise BenchmarkError(
-                f"--data {request.data} holds rows of one length, got --length {request.lengths}; give one"
+                f"--data {request.data} has none of {files}; give a folder with them, or a .jsonl file of finished rows"
             )
-        rows = read_rows(request.data, self.subsets)
-        present = [name for name in self.subsets if any(row["task"] == name for row in rows)]
-        for subset in request.subsets:
-            if subset not in present:
-                raise BenchmarkError(f"--data {request.data} has no rows of {subset}; it has {', '.join(present)}")
-        length = request.lengths[0] if request.lengths else None
-        by_subset = {name: [row for row in rows if row["task"] == name] for name in request.subsets or present}
-        chosen = {id(row) for subset_rows in by_subset.values() for row in subset_rows[: request.limit]}
-        return as_samples([row for row in rows if id(row) in chosen], length)
+        return [name for name in self.subsets if name in found or name not in SOURCES]
 
-    def _stream(self, subset: str, length: int, seed: int, count: int, text: Text) -> list[Sample]:
+    def _from_file(self, path: Path, request: Request) -> list[Sample]:
+        if len(request.lengths) > 1:
+            raise BenchmarkError(f"--data {path} holds rows of one length, got --length {request.lengths}; give one")
+        rows = read_rows(path, self.subsets)
+        chosen = choose(rows, self.subsets, request.subsets, request.limit, f"--data {path}")
+        return as_samples(chosen, request.lengths[0] if request.lengths else None)
+
+    def _stream(self, subset: str, length: int, request: Request, count: int, text: Text) -> list[Sample]:
         key = {
             "tokenizer": text.fingerprint,
             "subset": subset,
             "length": length,
-            "seed": seed,
+            "seed": request.seed,
             "version": self.version,
             "wonderwords": wonderwords_version(),
             "lm_eval": _lmeval.installed_version(),
         }
-        return frozen(f"ruler-{subset}-{length}", key, count, lambda: generate(subset, length, seed, count, text))
+        source = None
+        if subset in SOURCES:
+            source, key["source"] = SOURCES[subset].load(request.data)
+        return frozen(
+            f"ruler-{subset}-{length}", key, count, lambda: generate(subset, length, request.seed, count, text, source)
+        )
 
 
-def generate(subset: str, length: int, seed: int, count: int, text: Text) -> list[Sample]:
-    """The first ``count`` samples of one stream. Raises :class:`BenchmarkError` where a sample cannot be filled."""
+def check_names(benchmark: Benchmark, request: Request) -> None:
+    """Raise :class:`BenchmarkError` on a subset that the benchmark lacks, or on a limit under 1."""
+    for subset in request.subsets:
+        if subset not in benchmark.subsets:
+            known = ", ".join(nearest_first(subset, benchmark.subsets))
+            raise BenchmarkError(f"{benchmark.name} has no subset {subset!r}; its subsets, nearest first: {known}")
+    if request.limit is not None and request.limit < 1:
+        raise BenchmarkError(f"{benchmark.name} needs --limit 1 or more, got {request.limit}")
+
+
+def generate(subset: str, length: int, seed: int, count: int, text: Text, source: Any = None) -> list[Sample]:
+    """The first ``count`` samples of one stream. Raises :class:`BenchmarkError` where a sample cannot be filled.
+
+    source   what :data:`benchmarks.ruler_sources.SOURCES` holds for the subset, loaded
+    """
     templates = _lmeval.templates()
     limit = templates.max_new_tokens[subset]
-    stream = Stream(subset, length, seed, length - limit, text, templates)
-    family = import_module(f"benchmarks.ruler_tasks.{FAMILIES[subset]}")
-    plan: Callable[[Stream, int], Plan] = family.plan
+    stream = Stream(subset, length, seed, length - limit, text, templates, source)
+    plan: Callable[[Stream, int], Plan | None] = import_module(f"benchmarks.ruler_tasks.{FAMILIES[subset]}").plan
     filler = Filler(stream)
-    return [_sample(filler.draw(plan(stream, index)), stream, index, limit) for index in range(count)]
+    samples: list[Sample] = []
+    index = 0
+    while len(samples) < count:
+        planned = plan(stream, index)
+        if planned is not None:
+            samples.append(_sample(filler.draw(planned), stream, index, limit))
+        index += 1
+    return samples
 
 
 def _sample(draft: Draft, stream: Stream, index: int, limit: int) -> Sample:

@@ -1,35 +1,37 @@
-"""RULER rows from a local file: JSON lines with ``context, question, answer_prefix, answer, task, max_new_tokens``."""
+"""Finished RULER rows, with ``context, question, answer_prefix, answer, task, max_new_tokens``, and their score."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.base import BenchmarkError, Sample, content_hash
+from benchmarks.base import BenchmarkError, Sample, Score, content_hash
 
 COLUMNS = ("context", "question", "answer_prefix", "answer", "task", "max_new_tokens")
+#: subsets where one right answer of several is enough
+ANY_ANSWER = ("qa_1", "qa_2")
 
 
 def read_rows(path: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
-    """The file's rows, ``answer`` as a list, other columns left out.
+    """The rows of a JSON-lines or parquet file, ``answer`` as a list, other columns left out.
 
     Raises :class:`BenchmarkError` with the file and the line number on the first row that is broken, lacks a column,
     has a value of another type, or names a task that is not in ``tasks``.
     """
-    if path.is_dir():
-        raise BenchmarkError(
-            f"--data {path} is a folder; ruler takes a .jsonl file with the columns {', '.join(COLUMNS)}"
-        )
     rows = []
     try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    rows.append(_row(line, f"{path}, line {number}", tasks))
+        if path.suffix == ".parquet":
+            rows = [checked(row, f"{path}, row {number}", tasks) for number, row in enumerate(_parquet(path), 1)]
+        else:
+            with path.open(encoding="utf-8") as file:
+                for number, line in enumerate(file, 1):
+                    if line.strip():
+                        rows.append(_row(line, f"{path}, line {number}", tasks))
     except OSError as error:
-        raise BenchmarkError(f"--data {path} cannot be read: {error.strerror}; give a .jsonl file") from error
+        raise BenchmarkError(f"--data {path} cannot be read: {error.strerror or error}; give a .jsonl file") from error
     except UnicodeDecodeError as error:
         raise BenchmarkError(f"--data {path} is no UTF-8 text ({error.reason}); give a .jsonl file") from error
     if not rows:
@@ -37,11 +39,25 @@ def read_rows(path: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
     return rows
 
 
+def _parquet(path: Path) -> list[dict[str, Any]]:
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        return parquet.read_table(path).to_pylist()
+    except ArrowInvalid as error:
+        raise BenchmarkError(f"--data {path} is no parquet file ({error}); give a .jsonl or .parquet file") from error
+
+
 def _row(line: str, place: str, tasks: Sequence[str]) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
         raise BenchmarkError(f"{place}: no JSON ({error.msg}, column {error.colno}); mend or remove the line") from None
+    return checked(row, place, tasks)
+
+
+def checked(row: Any, place: str, tasks: Sequence[str]) -> dict[str, Any]:
+    """One row, ``answer`` as a list, other columns left out; :class:`BenchmarkError` with ``place`` on a faulty one."""
     if not isinstance(row, dict):
         raise BenchmarkError(f"{place}: a JSON object is needed, got {type(row).__name__}")
     missing = [name for name in COLUMNS if name not in row]
@@ -62,15 +78,31 @@ def _row(line: str, place: str, tasks: Sequence[str]) -> dict[str, Any]:
     return {**{name: row[name] for name in COLUMNS}, "answer": answers}
 
 
-def as_samples(rows: list[dict[str, Any]], length: int | None) -> list[Sample]:
-    """Rows as samples, in the file's order; a context that comes again is moved up to where it came first."""
+def choose(
+    rows: list[dict[str, Any]], tasks: Sequence[str], wanted: Sequence[str], limit: int | None, place: str
+) -> list[dict[str, Any]]:
+    """The first ``limit`` rows of each wanted task (none named: of every one that has rows), in the file's order."""
+    present = [name for name in tasks if any(row["task"] == name for row in rows)]
+    for name in wanted:
+        if name not in present:
+            raise BenchmarkError(f"{place} has no rows of {name}; it has {', '.join(present)}")
+    by_task = {name: [row for row in rows if row["task"] == name] for name in wanted or present}
+    chosen = {id(row) for task_rows in by_task.values() for row in task_rows[:limit]}
+    return [row for row in rows if id(row) in chosen]
+
+
+def as_samples(rows: list[dict[str, Any]], length: int | None, source: str = "ruler") -> list[Sample]:
+    """Rows as samples, in the file's order; a context that comes again is moved up to where it came first.
+
+    source   the benchmark, for the ids
+    """
     samples = []
     counts: dict[str, int] = {}
     for row in rows:
         number = counts[row["task"]] = counts.get(row["task"], -1) + 1
         samples.append(
             Sample(
-                sample_id=f"ruler/{row['task']}/data/{number}-{content_hash(row)}",
+                sample_id=f"{source}/{row['task']}/data/{number}-{content_hash(row)}",
                 context_id=content_hash(row["context"]),
                 context=row["context"],
                 question=row["question"],
@@ -85,3 +117,15 @@ def as_samples(rows: list[dict[str, Any]], length: int | None) -> list[Sample]:
     for place, sample in enumerate(samples):
         first.setdefault(sample.context_id, place)
     return sorted(samples, key=lambda sample: first[sample.context_id])
+
+
+def score(sample: Sample, prediction: str) -> Score:
+    """The share of the references found in the answer x 100; for questions (qa) 100 if any is found.
+
+    Upper and lower case count as the same, and control characters as line ends.
+    """
+    answer = re.sub(r"[\x00-\x1f]", "\n", prediction.strip()).strip().lower()
+    found = [reference.lower() in answer for reference in sample.references]
+    if sample.subset in ANY_ANSWER:
+        return Score(100.0 if any(found) else 0.0)
+    return Score(100.0 * sum(found) / len(found))

@@ -41,6 +41,8 @@ class Job:
     device: str
     dtype: str
     max_positions: int
+    #: what the benchmarks say of this request
+    notes: tuple[str, ...] = ()
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -107,7 +109,8 @@ def resolve(request: RunRequest) -> Job:
     _check_fits(items, prompts, most, request.model)
     _check_one_prompt(planned, items, prompts, request.query_aware)
     limits = {name: asked.limit for name, asked in requests.items()}
-    return Job(request, planned, prompts, items, limits, device, dtype, most)
+    notes = tuple(note for b in wanted for note in b.notes(requests[b.name]))
+    return Job(request, planned, prompts, items, limits, device, dtype, most, notes)
 
 
 def _request_for(benchmark: Benchmark, request: RunRequest, wanted: list[Benchmark]) -> Request:
@@ -119,7 +122,7 @@ def _request_for(benchmark: Benchmark, request: RunRequest, wanted: list[Benchma
     if request.subset and not own:
         raise HarnessError(f"--subset names none of {benchmark.name}'s subsets: {', '.join(benchmark.subsets)}")
     limit = request.limit
-    if limit is None and request.model in EMBEDDED and request.data is None:
+    if limit is None and request.model in EMBEDDED and not _rows_given(request):
         limit = EMBEDDED_LIMIT
     data = request.data if len(wanted) == 1 or benchmark.needs_data else None
     return Request(request.length, own, limit, data, request.seed)
@@ -151,6 +154,11 @@ def _answered(benchmark: Benchmark, sample: Sample, request: RunRequest) -> Samp
     )
 
 
+def _rows_given(request: RunRequest) -> bool:
+    """Whether ``--data`` is a file of finished rows; a folder may be the texts that samples are made from."""
+    return request.data is not None and not request.data.is_dir()
+
+
 def _check_out(out: Path) -> None:
     """Run folders must be writable before anything is computed for them."""
     there = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.exists(path))
@@ -164,7 +172,7 @@ def _check_out(out: Path) -> None:
 
 def _check_lengths(request: RunRequest, most: int) -> None:
     """Far too long samples are not even generated; a sample may be somewhat shorter than its length."""
-    if request.length and request.data is None and min(request.length) > 2 * most:
+    if request.length and not _rows_given(request) and min(request.length) > 2 * most:
         raise HarnessError(
             f"no sample fits model {request.model!r}: it has {most} positions, --length asks for "
             f"{min(request.length)}; give a smaller --length or another --model"

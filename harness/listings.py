@@ -84,7 +84,7 @@ def _protection(protection: object) -> str:
 
 def print_benchmarks() -> None:
     """Every registered benchmark."""
-    table = Table("benchmark", "what it is", "subsets", "need --data", "default length", "paper", "licence")
+    table = Table("benchmark", "what it is", "subsets", "from --data or the hub", "default length", "paper", "licence")
     for name in benchmarks.registry.names():
         benchmark = benchmarks.registry.get(name)
         row = (

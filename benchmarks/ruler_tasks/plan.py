@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks._lmeval import Templates
-from benchmarks.base import BenchmarkError, Text
+from benchmarks.base import Text
 from benchmarks.fill import largest_fit
 
 
@@ -30,6 +31,7 @@ class Stream:
     """Where the samples of one (subset, length, seed) come from.
 
     room    tokens that a prompt may take: the length less the answer limit
+    source  the texts of others that the subset needs (:mod:`benchmarks.ruler_sources`); None for most
     """
 
     subset: str
@@ -38,6 +40,7 @@ class Stream:
     room: int
     text: Text
     templates: Templates
+    source: Any = None
 
     def rng(self, *parts: object) -> random.Random:
         """A generator of its own for each purpose, so that no draw depends on another's number of draws."""
@@ -51,7 +54,7 @@ class Plan:
     build   the sample with n units, the same at every call
     unit    what n counts
     least   fewest units of a sample
-    most    units there are; None = no end
+    most    units there are, all taken where they leave room (as in RULER); None = no end
     """
 
     build: Callable[[int], Draft]
@@ -71,7 +74,7 @@ class Filler:
         """The sample whose prompt fits the room and with one more unit would not.
 
         The prompt is encoded as one text, without a chat template. Raises :class:`BenchmarkError` where the smallest
-        sample does not fit, or where the units run out below the length.
+        sample does not fit. Where the units run out below the length the sample has them all, with a warning.
         """
         stream = self._stream
         what = f"ruler {stream.subset} at {stream.length} tokens"
@@ -83,7 +86,8 @@ class Filler:
 
         size = largest_fit(cost, stream.room, self._guess or self._first_guess(plan), plan.least, what)
         if size == plan.most:
-            raise BenchmarkError(f"{what}: there are only {plan.most} {plan.unit}s; ask for a shorter --length")
+            text = f"all {plan.most} {plan.unit}s there are do not fill it; give more texts or a shorter --length"
+            warnings.warn(f"{what}: {text}", stacklevel=2)
         self._guess = size
         return plan.build(size)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
@@ -53,12 +54,12 @@ def draw(kind: str, rng: random.Random) -> str:
 
 
 class Distinct:
-    """Draws that never repeat, item n the same however many are taken."""
+    """Draws that never repeat and are none of ``taken``, item n the same however many are drawn."""
 
-    def __init__(self, kind: str, rng: random.Random) -> None:
+    def __init__(self, kind: str, rng: random.Random, taken: Iterable[str] = ()) -> None:
         self._kind, self._rng = kind, rng
         self._items: list[str] = []
-        self._seen: set[str] = set()
+        self._seen = set(taken)
 
     def first(self, count: int) -> list[str]:
         while len(self._items) < count:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import hub, ruler_sources
 from benchmarks.base import Text
+from tests.benchmarks import made_up
 
 PIECE = re.compile(r"\s?\w{1,4}|\s|[^\w\s]")
 
@@ -44,6 +46,19 @@ def text() -> Text:
 def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> None:
+    """No test sees the hub as another one left it."""
+    for remembered in (hub._rows, ruler_sources._from_hub):
+        remembered.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of made-up essays, SQuAD and HotpotQA."""
+    return made_up.write(tmp_path_factory.mktemp("texts"))
 
 
 @pytest.fixture

@@ -7,15 +7,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 
 import benchmarks.registry
-from benchmarks import aime_rows
+from benchmarks import hub
 from benchmarks.base import BenchmarkError, Request, Sample, Text
 
 ROWS = [
@@ -34,13 +32,6 @@ def write(path: Path, rows: list[Any]) -> Path:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return write(tmp_path / "rows.jsonl", [*ROWS[:2], "", ROWS[2]])
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    aime_rows.hub_rows.cache_clear()
-    yield monkeypatch
-    aime_rows.hub_rows.cache_clear()
 
 
 def samples(text: Text, **asked: Any) -> list[Sample]:
@@ -132,28 +123,19 @@ def test_what_the_benchmark_cannot_do_is_refused(file: Path, asked: dict[str, An
         benchmarks.registry.get("aime25").check(Request(data=file, **asked))
 
 
-def test_rows_of_the_hub_are_asked_for_once(hub: pytest.MonkeyPatch, text: Text) -> None:
+def test_rows_of_the_hub(monkeypatch: pytest.MonkeyPatch, text: Text) -> None:
     asked = []
 
-    def load_dataset(name: str, split: str) -> list[dict[str, Any]]:
-        asked.append((name, split))
+    def rows(name: str, config: str | None, split: str, hint: str) -> list[dict[str, Any]]:
+        asked.append((name, config, split, hint))
         return [{"problem": "What is $6 \\cdot 7$?", "answer": "42"}, {"problem": "p", "answer": "7", "id": "own"}]
 
-    hub.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr(hub, "rows", rows)
     found = samples(text)
     assert [(one.sample_id, one.references) for one in found] == [("aime25/0", ("42",)), ("aime25/own", ("7",))]
-    samples(text)
-    assert asked == [("math-ai/aime25", "test")]
-
-
-def test_without_the_hub_the_error_says_to_give_a_file(hub: pytest.MonkeyPatch) -> None:
-    def load_dataset(name: str, split: str) -> None:
-        raise ConnectionError("no way there\nand more")
-
-    hub.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(BenchmarkError) as refused:
-        benchmarks.registry.get("aime25").check(Request())
-    assert "(ConnectionError: no way there); give its rows with --data FILE.jsonl" in str(refused.value)
+    assert set(asked) == {
+        ("math-ai/aime25", None, "test", "give its rows with --data FILE.jsonl, columns id, question, answer")
+    }
 
 
 def test_offline_nothing_is_tried_over_the_network(tmp_path: Path) -> None:

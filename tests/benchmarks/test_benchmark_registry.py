@@ -37,9 +37,9 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Point]]:
 
 
 def test_unknown_name_lists_the_nearest_first(plugins: list[Point]) -> None:
-    with pytest.raises(BenchmarkError, match="unknown benchmark 'ruller'; known, nearest first: ruler, needles"):
+    with pytest.raises(BenchmarkError, match=r"unknown benchmark 'ruller'; known, nearest first: ruler, .*needles"):
         registry.get("ruller")
-    with pytest.raises(BenchmarkError, match="nearest first: needles, ruler"):
+    with pytest.raises(BenchmarkError, match="nearest first: needles, "):
         registry.get("neddle")
 
 
@@ -86,6 +86,8 @@ from benchmarks import registry
 registry.names()
 assert "benchmarks.ruler" not in sys.modules and "benchmarks.needles" not in sys.modules
 from benchmarks.base import Request
+for name in registry.BUILT_IN:
+    registry.get(name)
 for name in ("ruler", "needles"):
     registry.get(name).check(Request())
 heavy = {"torch", "transformers", "numpy", "datasets", "harness", "methods", "lm_eval", "wonderwords"}

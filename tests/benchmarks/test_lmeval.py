@@ -42,6 +42,7 @@ def test_fields_of_the_templates() -> None:
     assert fields == {
         "niah": {"type_needle_v", "context", "query"},
         "niah_prefix": {""},
+        "niah_prefix_many": {""},
         "needle": {"type_needle_v", "key", "value"},
         "noise": set(),
         "vt": {"context", "query"},
@@ -52,6 +53,9 @@ def test_fields_of_the_templates() -> None:
         "cwe_prefix": set(),
         "fwe": {"context"},
         "fwe_prefix": set(),
+        "qa": {"context", "query"},
+        "qa_prefix": set(),
+        "document": {"i", "document"},
     }
     assert "assgined" not in texts.vt_prefix and texts.vt_prefix.count(" assigned ") == 1
 
@@ -75,6 +79,7 @@ def test_answer_limits() -> None:
         ("vt_utils.py", "assgined", "assigned", "vt_prefix"),
         ("niah_utils.py", "Some special", "Certain special", "niah"),
         ("prepare_niah.py", 'NEEDLE = "One', 'NEEDLE = "A', "needle"),
+        ("qa_utils.py", "Document {i}", "Text {i}", "document"),
         ("cwe.yaml", "max_gen_toks: 120", "max_gen_toks: 121", "max_new_tokens"),
         ("fwe_utils.py", "CONFIG", "SETTINGS", "fwe, fwe_prefix"),
         ("cwe_utils.py", "import", "imp ort", "cwe, cwe_prefix"),

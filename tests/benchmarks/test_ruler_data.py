@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,7 +111,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match=r"missing.jsonl cannot be read: No such file"):
         RULER.check(Request(data=tmp_path / "missing.jsonl"))
     with pytest.raises(
-        BenchmarkError, match=r"is a folder; ruler takes a .jsonl file with the columns context, question"
+        BenchmarkError, match=r"has none of paul_graham/\*.json, squad/\*.json, hotpotqa/\*.json; .* or a .jsonl file"
     ):
         RULER.check(Request(data=tmp_path))
     for content, message in ((b"", "has no rows"), (b'{"\xff', "no UTF-8 text")):
@@ -124,7 +126,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ({"subsets": ("niah_multikey",)}, "no subset 'niah_multikey'; its subsets, nearest first: niah_multikey_1, "),
         (
             {"subsets": ("vt", "qa_1", "niah_single_2")},
-            r"cannot generate niah_single_2, qa_1: .*--data FILE.jsonl.* vt, ",
+            r"baber/paul_graham_essays \(train\) is not in the cache .* HF_HUB_OFFLINE is set; .* as --data FOLDER",
         ),
         ({"lengths": (4096, 1023)}, "--length 1024 or more, got 1023"),
         ({"limit": 0}, "--limit 1 or more, got 0"),
@@ -149,13 +151,20 @@ def test_seven_subsets_need_data() -> None:
     assert len(RULER.subsets) == 13
 
 
-def test_words_that_run_out(text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_that_run_out_are_followed_by_pairs(text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.ruler_tasks import cwe, words
 
     few = words.lists()._replace(all=words.lists().all[:60])
     monkeypatch.setattr(cwe, "lists", lambda: few)
-    with pytest.raises(BenchmarkError, match="cwe at 4096 tokens: there are only 60 words; ask for a shorter --length"):
-        ruler.generate("cwe", 4096, 0, 1, text)
+    (sample,) = ruler.generate("cwe", 4096, 0, 1, text)
+    listed = Counter(re.findall(r"\d+\. (.*?)(?= \d+\. |$)", sample.context.split("\n")[-2]))
+    single = {word for word in listed if word in few.all}
+    pairs = listed.keys() - single
+    assert len(single) == 60 and len(pairs) > 20
+    for pair in pairs:
+        halves = [(pair[:place], pair[place + 1 :]) for place, sign in enumerate(pair) if sign == "-"]
+        assert any(one in words.lists().adjectives and two in words.lists().nouns for one, two in halves)
+    assert {listed[word] for word in sample.references} == {30} and {listed[pair] for pair in pairs} == {3}
 
 
 def test_tokenizers_that_cannot_work() -> None:

@@ -13,6 +13,7 @@ import pytest
 from harness import job, request
 from harness.runner import Evaluator
 from tests.harness.driving import QUICK, Runs, contents
+from tests.harness.toys import Toy
 
 pytestmark = pytest.mark.usefixtures("toys")
 
@@ -193,3 +194,17 @@ def test_names_with_brackets_are_printed_as_they_are(runs: Runs, tmp_path: Path)
     shutil.copytree(runs.model, odd)
     done = runs(*QUICK, "--model", odd, "--out", tmp_path / "out [i]")
     assert (done.code, "x[red]ü, toy" in done.out, "out [i]" in done.out) == (0, True, True)
+
+
+def test_what_a_benchmark_says_of_a_request_stands_under_the_table(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Toy, "notes", lambda self, asked: () if asked.subsets else ("hidden [was] not run",))
+    assert "hidden [was] not run\n" in runs(*QUICK).out
+    assert "not run" not in runs(*QUICK, "--subset", "red").out
+
+
+def test_a_folder_of_texts_is_sampled_like_no_data_at_all(tmp_path: Path) -> None:
+    """The embedded model gets few samples of them; finished rows in a file are all taken."""
+    (tmp_path / "rows.jsonl").touch()
+    for data, limit in ((None, job.EMBEDDED_LIMIT), (tmp_path, job.EMBEDDED_LIMIT), (tmp_path / "rows.jsonl", None)):
+        asked = request.RunRequest(benchmark=("toy",), data=data)
+        assert job._request_for(Toy(), asked, [Toy()]).limit == limit

@@ -1,0 +1,48 @@
+"""Data sets from the Hugging Face hub: one attempt, and an error that says what to do without it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from benchmarks.base import BenchmarkError
+
+#: seconds that the hub has to say whether it has the data set
+PATIENCE = 10
+
+
+def rows(name: str, config: str | None, split: str, hint: str) -> list[dict[str, Any]]:
+    """All rows of a split of the data set ``name``. ``hint`` says how a local copy is given.
+
+    The hub is asked for the data set once, before its library, which would try for 20 s and more, is let near it. With
+    ``HF_HUB_OFFLINE=1`` nothing is asked and a copy in the hub's cache will do.
+    Raises :class:`BenchmarkError` with the reason and the hint.
+    """
+    what = f"the data set {name}" + (f" ({config}, {split})" if config else f" ({split})")
+    try:
+        return _rows(name, config, split)
+    except ImportError as error:
+        raise BenchmarkError(f"{what} needs the package datasets, which does not load ({error}); {hint}") from error
+    except Exception as error:  # whatever the libraries raise, the user's way out is the same
+        reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+        offline = _offline()
+        where = "is not in the cache of the Hugging Face hub, and HF_HUB_OFFLINE is set" if offline else None
+        where = where or f"cannot be had from the Hugging Face hub ({reason})"
+        raise BenchmarkError(f"{what} {where}; {hint}") from error
+
+
+@cache
+def _rows(name: str, config: str | None, split: str) -> list[dict[str, Any]]:
+    if not _offline():
+        from huggingface_hub import HfApi
+
+        HfApi().dataset_info(name, timeout=PATIENCE)
+    import datasets
+
+    return [dict(row) for row in datasets.load_dataset(name, config, split=split)]
+
+
+def _offline() -> bool:
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
