@@ -14,7 +14,12 @@ from benchmarks.base import Benchmark, BenchmarkError
 ENTRY_POINT_GROUP = "kvprune.benchmarks"
 
 #: built-in benchmarks and the module that registers each, imported when first asked for
-BUILT_IN: dict[str, str] = {"needles": "benchmarks.needles", "ruler": "benchmarks.ruler"}
+BUILT_IN: dict[str, str] = {
+    "longbench": "benchmarks.longbench",
+    "longbench_e": "benchmarks.longbench",
+    "needles": "benchmarks.needles",
+    "ruler": "benchmarks.ruler",
+}
 
 _classes: dict[str, type[Benchmark]] = {}
 _load_errors: dict[str, Exception] = {}

@@ -10,7 +10,7 @@ from typing import Any
 
 import benchmarks.registry
 from benchmarks.base import Benchmark, Request, Sample, content_hash
-from harness import grid, models, provenance
+from harness import grid, middle, models, provenance
 from harness.engine.adapter import describe
 from harness.errors import HarnessError
 from harness.models import EMBEDDED
@@ -65,7 +65,7 @@ class Job:
     @property
     def facts(self) -> dict[str, BenchmarkFacts]:
         used = {item.benchmark.name: item.benchmark for item in self.items}
-        return {name: BenchmarkFacts(len(b.subsets), b.chance) for name, b in used.items()}
+        return {name: BenchmarkFacts(len(b.subsets), b.chance, groups=b.groups) for name, b in used.items()}
 
     @property
     def expected(self) -> int:
@@ -99,11 +99,12 @@ def resolve(request: RunRequest) -> Job:
 
 
 def _request_for(benchmark: Benchmark, request: RunRequest, wanted: list[Benchmark]) -> Request:
-    known = {subset for other in wanted for subset in other.subsets}
+    known = {subset for other in wanted for subset in (*other.subsets, *other.groups)}
     for subset in request.subset:
         if subset not in known:
             raise HarnessError(unknown("subset", subset, sorted(known)))
-    own = tuple(subset for subset in request.subset if subset in benchmark.subsets)
+    named = {**{subset: (subset,) for subset in benchmark.subsets}, **benchmark.groups}
+    own = tuple(dict.fromkeys(subset for asked in request.subset for subset in named.get(asked, ())))
     if request.subset and not own:
         raise HarnessError(f"--subset names none of {benchmark.name}'s subsets: {', '.join(benchmark.subsets)}")
     limit = request.limit
@@ -137,7 +138,7 @@ def _check_fits(items: list[Item], prompts: Prompts, most: int, model: str) -> N
     """At least one sample must fit; single ones that do not are marked ``truncated`` in the results."""
     least = sys.maxsize
     for _, sample in items:
-        used = _tokens(prompts, sample)
+        used = _tokens(prompts, sample, most)
         if used <= most:
             return
         least = min(least, used)
@@ -147,7 +148,7 @@ def _check_fits(items: list[Item], prompts: Prompts, most: int, model: str) -> N
     )
 
 
-def _tokens(prompts: Prompts, sample: Sample) -> int:
-    context = prompts.context(sample.context, sample.chat_template)
+def _tokens(prompts: Prompts, sample: Sample, most: int) -> int:
+    context = middle.fitted(prompts, sample, most)
     asked = prompts.question(sample.question, sample.answer_prefix, sample.chat_template)
     return len(context.ids) + len(asked) + sample.max_new_tokens

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from harness.execute import Outcome
+from harness.groups import group_table
 from harness.job import Job
 from harness.models import short_name
 from harness.results import Line
@@ -61,6 +62,9 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
     summary = outcome.summary
     for title, cells in _tables(summary["cells"]):
         out.print(_table(f"{short_name(job.request.model)}, {title}, {_samples(job)}", cells))
+        groups = group_table(f"{short_name(job.request.model)}, {title}", cells)
+        if groups is not None:
+            out.print(groups)
     for name, reason in job.plan.skipped.items():
         out.print(f"not run: {name}: {reason}", markup=False, highlight=False)
     if outcome.stale:
@@ -140,6 +144,8 @@ def _note(cell: dict[str, Any]) -> str:
         notes.append("bound by protection")
     if cell["floor"]:
         notes.append("floor")
+    if cell.get("n_cut"):
+        notes.append(f"{cell['n_cut']} prompts cut")
     if cell["n_failed"]:
         notes.append(f"{cell['n_failed']} not run")
     return ", ".join(notes)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.base import Benchmark, Sample
+from harness import middle
 from harness.engine.adapter import LanguageModel
 from harness.engine.decode import Answer, Question, decode_all
 from harness.engine.prefill import BLOCK_BYTES, Context, Failure, Scored, out_of_memory, prefill
@@ -53,10 +54,11 @@ class Evaluator:
         for _, group in itertools.groupby(items, key=self._cache_key):
             yield from self._context(list(group), histogram or (lambda row: None))
 
-    def _cache_key(self, item: Item) -> tuple[str, str, bool, str]:
+    def _cache_key(self, item: Item) -> tuple[str, str, bool, str, int | None]:
         sample = item.sample
         own = sample.sample_id if self.query_aware else ""  # the question is part of what is pruned
-        return item.benchmark.name, sample.context_id, sample.chat_template, own
+        room = middle.room(self.prompts, sample, self.lm.max_positions)  # and this of how a document is cut
+        return item.benchmark.name, sample.context_id, sample.chat_template, own, room
 
     def _context(self, group: list[Item], histogram: Callable[[dict[str, Any]], None]) -> Iterator[Line]:
         first = group[0].sample.sample_id
@@ -101,9 +103,7 @@ class Evaluator:
         return Failure("truncated", f"prompt and answer: {obstacle}") if obstacle else None
 
     def _tokenise(self, group: list[Item]) -> tuple[Context, list[Question]]:
-        first = group[0].sample
-        text = first.context + (first.question if self.query_aware else "")
-        context = self.prompts.context(text, first.chat_template)
+        context = middle.fitted(self.prompts, group[0].sample, self.lm.max_positions, self.query_aware)
         return context, [self._ask(item.sample) for item in group]
 
     def _ask(self, sample: Sample) -> Question:
@@ -168,6 +168,7 @@ class Evaluator:
             length=sample.length,
             rollout=rollout,
             status="ok",
+            prompt_cut=context.cut > 0,
             context_tokens=len(context.ids),
         )
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from harness.groups import group_means, scores_of
 from harness.results import AVERAGED, SCHEMA_VERSION, Line, VariantFields
 from harness.stats import mean_interval
 
@@ -19,6 +20,7 @@ class BenchmarkFacts(NamedTuple):
 
     subsets: int
     chance: float
+    groups: Mapping[str, tuple[str, ...]] = {}
 
 
 Group = tuple[str, int | None]  # benchmark, length
@@ -39,6 +41,7 @@ def summarise(lines: Sequence[Line], facts: dict[str, BenchmarkFacts], complete:
             floor = _at_floor(by_variant[control], fact.chance) if control else False
             overall = _cell(benchmark, length, None, subsets, floor, seed)
             overall["of_subsets"] = fact.subsets or None
+            overall["groups"] = group_means(scores_of(subsets), fact.groups)
             cells.append(overall)
     return {"schema_version": SCHEMA_VERSION, "complete": complete, "cells": cells}
 
@@ -72,6 +75,7 @@ def _cell(
         "removed_min": min(removed, default=None),
         "removed_max": max(removed, default=None),
         "requested_removed": lines[0].requested_removed,
+        "n_cut": sum(line.prompt_cut for line in counted),
         "floor": floor,
         "bound_by": "protection" if any(line.bound_by for line in counted) else None,
         "metrics": {name: fmean(values) for name, values in metrics.items()},

@@ -29,12 +29,14 @@ class Context:
     prefix    P, how many of them are the template's
     suffix    template ids that close the user's turn and open the assistant's (extra passes need them)
     encode    text -> ids without special tokens (for the instructions of extra passes)
+    cut       tokens that were left out of its middle
     """
 
     ids: tuple[int, ...]
     prefix: int = 0
     suffix: tuple[int, ...] = ()
     encode: Callable[[str], list[int]] = lambda text: []
+    cut: int = 0
 
     def seed(self, run_seed: int) -> int:
         """A seed of the run's seed and the context's tokens; the same on every machine."""

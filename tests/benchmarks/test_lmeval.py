@@ -22,7 +22,7 @@ from benchmarks.registry import get
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """lm-eval's RULER folder, to be changed."""
     folder = Path(shutil.copytree(_lmeval._folder(), tmp_path / "ruler"))
-    monkeypatch.setattr(_lmeval, "_folder", lambda: folder)
+    monkeypatch.setattr(_lmeval, "_folder", lambda *_: folder)
     _lmeval.templates.cache_clear()
     yield folder
     _lmeval.templates.cache_clear()
