@@ -28,7 +28,9 @@ def file(data_set: str, path: str, hint: str) -> Path:
     if hub.constants.is_offline_mode():
         raise BenchmarkError(f"{what}: it is not in the local cache, and HF_HUB_OFFLINE is set; unset it, or {hint}")
     try:
-        hub.get_session().head(url, timeout=PATIENCE)
+        status = hub.get_session().head(url, timeout=PATIENCE).status_code
+        if status >= 400:
+            raise OSError(f"HTTP status {status}")
         return Path(hub.hf_hub_download(data_set, path, repo_type="dataset"))
     except Exception as error:  # its errors come from many libraries
         reason = (str(error).strip() or "no reason given").splitlines()[0]

@@ -17,10 +17,8 @@ from benchmarks.base import Sample
 from harness.engine.prefill import Context
 from harness.prompts import Prompts
 
-#: positions of an extra pass: KVzip's chunk of 2,048 tokens, its instruction and the template around it
-EXTRA_PASS = 2112
-#: of a small model's positions, an extra pass gets at most this part
-EXTRA_PART = 3
+#: tokens of the context that an extra pass repeats (KVzip's chunk), and of its instruction and the template around it
+CHUNK, AROUND = 2048, 64
 #: a document of fewer tokens says nothing; a prompt that would keep fewer is not cut
 LEAST = 64
 
@@ -31,7 +29,8 @@ def room(prompts: Prompts, sample: Sample, most: int, query_aware: bool = False)
         return None
     asked = "" if query_aware else sample.question
     question = prompts.question(asked, sample.answer_prefix, sample.chat_template)
-    return most - max(len(question) + sample.max_new_tokens, min(EXTRA_PASS, most // EXTRA_PART))
+    extra = AROUND + min(CHUNK, (most - AROUND) // 2)  # a context shorter than a chunk is repeated whole
+    return most - max(len(question) + sample.max_new_tokens, extra)
 
 
 def fitted(prompts: Prompts, sample: Sample, most: int, query_aware: bool = False) -> Context:

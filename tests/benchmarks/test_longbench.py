@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
@@ -219,6 +220,19 @@ def test_a_failed_download_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> Non
     (url,) = tries
     assert url.endswith("/datasets/THUDM/LongBench/resolve/main/data.zip")
     assert f"({url}: ConnectionError: Name or service not known); download data.zip" in str(caught.value)
+
+
+def test_a_refusal_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a download was tried")
+
+    session = SimpleNamespace(head=lambda *_, **__: SimpleNamespace(status_code=503))
+    monkeypatch.setattr(huggingface_hub, "get_session", lambda: session)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: None)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    with pytest.raises(BenchmarkError, match=r"OSError: HTTP status 503\); download data.zip"):
+        get("longbench").check(Request())
 
 
 def test_a_cached_file_needs_no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

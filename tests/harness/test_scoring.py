@@ -84,13 +84,13 @@ def test_mistakes(cli: Cli, tmp_path: Path) -> None:
 def test_a_run_on_local_rows_keeps_their_texts_to_itself(runs: Runs, tmp_path: Path) -> None:
     data = tmp_path / "rows"
     words = "The rain has stopped. "
-    for subset in ("hotpotqa", "lcc"):
+    for subset in ("multifieldqa_en", "lcc"):
         rows = [{"input": "Who?", "context": words * n, "answers": ["secret"]} for n in (2, 150)]
         write(data, {subset: rows})
     done = runs("--benchmark", "longbench", "--data", data, "--method", "knorm", "--removed", "0.5")
     assert done.code == 0
     cut = {row["sample_id"].split("-")[0]: row["prompt_cut"] for row in runs.rows()}
-    assert cut == {"longbench/hotpotqa/0": False, "longbench/hotpotqa/1": True} | {
+    assert cut == {"longbench/multifieldqa_en/0": False, "longbench/multifieldqa_en/1": True} | {
         "longbench/lcc/0": False,
         "longbench/lcc/1": True,
     }
