@@ -1,8 +1,9 @@
-"""RULER's prompt texts, read out of the installed lm-eval. The only file that knows lm-eval.
+"""Prompt texts of RULER and LongBench, read out of the installed lm-eval. The only file that knows lm-eval.
 
 Nothing of lm-eval is imported: its NIAH module takes 7-22 s and over 1 GB to import. The constants are read from its
 source files instead, and their hashes are compared with the ones this code was written for, so that another wording is
-noticed. Where lm-eval's text differs from NVIDIA/RULER's, it is put back to NVIDIA's here (see :func:`templates`).
+noticed. Where lm-eval's text differs from NVIDIA/RULER's, it is put back to NVIDIA's here (see :func:`templates`);
+LongBench's are handed on as they are (:func:`longbench`).
 """
 
 from __future__ import annotations
@@ -63,6 +64,31 @@ TASK_FILES = {
     "qa_2": "qa_hotpot.yaml",
 }
 
+#: the same of each LongBench task's text and answer limit
+LONGBENCH_HASHES: dict[str, str] = {
+    "narrativeqa": "bf0889b3386c7e77",
+    "qasper": "5562fe75d7834d98",
+    "multifieldqa_en": "a9265f8825299b33",
+    "multifieldqa_zh": "73f9ae28d0790eec",
+    "hotpotqa": "d54f40f9a9684073",
+    "2wikimqa": "d54f40f9a9684073",
+    "musique": "d54f40f9a9684073",
+    "dureader": "01391bafa8b524ac",
+    "gov_report": "e68d252a01c30fe2",
+    "qmsum": "d2a30ac588f901d1",
+    "multi_news": "0e34904abd730396",
+    "vcsum": "721a0ff407320710",
+    "trec": "8514fc63035b18dd",
+    "triviaqa": "59bb4ec8e4e4cef4",
+    "samsum": "2b54e1f64b7157e8",
+    "lsht": "c616d8cde632cf45",
+    "passage_count": "b924bcd920b3a083",
+    "passage_retrieval_en": "3a1280810a8b493c",
+    "passage_retrieval_zh": "c76bb588df03a33e",
+    "lcc": "eb2421bc05b7db00",
+    "repobench-p": "f2acb3b2e7d50186",
+}
+
 
 class Templates(NamedTuple):
     """Prompt texts with NVIDIA's wording, their fields in braces.
@@ -92,12 +118,45 @@ class Templates(NamedTuple):
     max_new_tokens: dict[str, int]
 
 
+class Task(NamedTuple):
+    """What a LongBench task file of lm-eval says.
+
+    text             the prompt, with the fields ``{{context}}`` and ``{{question}}``
+    max_new_tokens   answer limit in tokens
+    """
+
+    text: str
+    max_new_tokens: int
+
+
 def installed_version() -> str:
     """lm-eval's version; :class:`BenchmarkError` where it is not installed."""
     try:
         return version("lm_eval")
     except PackageNotFoundError:
-        raise BenchmarkError(f"ruler takes its prompt texts from lm-eval, which is not installed; {REMEDY}") from None
+        raise _missing("ruler") from None
+
+
+@cache
+def longbench() -> dict[str, Task]:
+    """LongBench's prompts and answer limits by task, as lm-eval has them; 0.1 s the first time.
+
+    Raises :class:`BenchmarkError` where lm-eval is missing or has other ones than the pinned version.
+    """
+    raw = raw_longbench()
+    changed = [name for name, known in LONGBENCH_HASHES.items() if known != _hash(raw[name])]
+    if changed:
+        raise BenchmarkError(
+            f"lm-eval {installed_version()} has other LongBench prompts or answer limits than {PINNED} in: "
+            f"{', '.join(changed)}; {REMEDY}"
+        )
+    return {name: Task(*found) for name, found in raw.items()}
+
+
+def raw_longbench() -> dict[str, tuple[Any, Any]]:
+    """Text and answer limit of each task; None for one that is not where it was."""
+    files = {name: _task_file(f"{name}.yaml", "longbench") for name in LONGBENCH_HASHES}
+    return {name: (task.get("doc_to_text"), _limit_of(task)) for name, task in files.items()}
 
 
 @cache
@@ -203,22 +262,35 @@ _Loader.add_multi_constructor("!", lambda loader, suffix, node: None)
 
 def _answer_limit(file: str) -> int | None:
     """``max_gen_toks`` of a task file or of the file that it includes."""
-    try:
-        task = yaml.load(_folder().joinpath(file).read_text("utf-8"), _Loader)
-    except (OSError, yaml.YAMLError):
-        return None
-    limit = (task.get("generation_kwargs") or {}).get("max_gen_toks")
+    task = _task_file(file)
+    limit = _limit_of(task)
     if limit is None and task.get("include"):
         return _answer_limit(task["include"])
     return limit
 
 
+def _limit_of(task: dict[str, Any]) -> int | None:
+    return (task.get("generation_kwargs") or {}).get("max_gen_toks")
+
+
+def _task_file(file: str, benchmark: str = "ruler") -> dict[str, Any]:
+    """A task file's content; empty where it cannot be read."""
+    try:
+        return yaml.load(_folder(benchmark).joinpath(file).read_text("utf-8"), _Loader) or {}
+    except (OSError, yaml.YAMLError):
+        return {}
+
+
 @cache
-def _folder() -> Path:
+def _folder(benchmark: str = "ruler") -> Path:
     spec = find_spec("lm_eval")  # of a top-level package: finds it without importing it
     if spec is None or not spec.submodule_search_locations:
-        raise BenchmarkError(f"ruler takes its prompt texts from lm-eval, which is not installed; {REMEDY}")
-    return Path(spec.submodule_search_locations[0]) / "tasks" / "ruler"
+        raise _missing(benchmark)
+    return Path(spec.submodule_search_locations[0]) / "tasks" / benchmark
+
+
+def _missing(benchmark: str) -> BenchmarkError:
+    return BenchmarkError(f"{benchmark} takes its prompt texts from lm-eval, which is not installed; {REMEDY}")
 
 
 def _hash(constant: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -37,6 +37,8 @@ class Sample:
     sampling        temperature, top_p and top_k of drawn answers; None = greedy
     rollouts        answers of each variant; more than one only with sampling
     chat_template   whether the prompt is put in the model's chat template
+    cut_from        place in the context, in characters, where a document starts that runs to the context's end; where
+                    the prompt is too long for the model, the document's middle is left out. None: nothing is cut
     """
 
     sample_id: str
@@ -54,6 +56,7 @@ class Sample:
     sampling: dict[str, float] | None = None
     rollouts: int = 1
     target: str | None = None
+    cut_from: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict that :meth:`from_json` turns back into an equal sample."""
@@ -106,6 +109,8 @@ class Benchmark:
     subsets: ClassVar[tuple[str, ...]] = ()
     #: subsets that need ``--data`` or the hub
     needs_data: ClassVar[tuple[str, ...]] = ()
+    #: named sets of subsets, whose means are shown too; ``--subset`` takes these names as well
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {}
     default_lengths: ClassVar[tuple[int, ...]] = ()
     default_limit: ClassVar[int] = 100
     #: the score that answering at random gets, 0-100
@@ -138,6 +143,11 @@ class Benchmark:
         """Score one answer, without its answer prefix; of a model that thinks, what follows the thought
         (:func:`benchmarks.thought.after_thought`). Needs no model and can be repeated."""
         raise NotImplementedError
+
+    def answered(self, folder: Path) -> Iterator[tuple[Sample, str]]:
+        """Samples, without their prompts, and predictions from a folder of another program's outputs, to be scored.
+        Raises :class:`BenchmarkError` where the benchmark has no such form, or a file is broken."""
+        raise BenchmarkError(f"{self.name} has no form of prediction files; longbench and longbench_e have")
 
 
 def content_hash(*parts: Any) -> str:

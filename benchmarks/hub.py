@@ -1,14 +1,15 @@
-"""Data sets from the Hugging Face hub: one attempt, and an error that says what to do without it."""
+"""Data sets and files of the Hugging Face hub: one attempt, and an error that says what to do without it."""
 
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from benchmarks.base import BenchmarkError
 
 #: seconds that the hub has to say whether it has the data set
-PATIENCE = 10
+PATIENCE = 10.0
 
 
 def rows(name: str, config: str | None, split: str, hint: str) -> list[dict[str, Any]]:
@@ -40,6 +41,33 @@ def _rows(name: str, config: str | None, split: str) -> list[dict[str, Any]]:
     import datasets
 
     return [dict(row) for row in datasets.load_dataset(name, config, split=split)]
+
+
+def file(data_set: str, path: str, hint: str) -> Path:
+    """A data set's file: from the local cache if it is there, else downloaded.
+
+    hint   how to give a local copy instead, for the error
+
+    Raises :class:`BenchmarkError` where it cannot be had: at once with HF_HUB_OFFLINE=1, else after one attempt to
+    reach the hub.
+    """
+    import huggingface_hub  # late: local rows need none of it
+
+    kept = huggingface_hub.try_to_load_from_cache(data_set, path, repo_type="dataset")
+    if isinstance(kept, str):
+        return Path(kept)
+    what = f"{path} of the data set {data_set} cannot be had from the hub"
+    url = huggingface_hub.hf_hub_url(data_set, path, repo_type="dataset")
+    if _offline():
+        raise BenchmarkError(f"{what}: it is not in the local cache, and HF_HUB_OFFLINE is set; unset it, or {hint}")
+    try:
+        status = huggingface_hub.get_session().head(url, timeout=PATIENCE).status_code
+        if status >= 400:
+            raise OSError(f"HTTP status {status}")
+        return Path(huggingface_hub.hf_hub_download(data_set, path, repo_type="dataset"))
+    except Exception as error:  # its errors come from many libraries
+        reason = (str(error).strip() or "no reason given").splitlines()[0]
+        raise BenchmarkError(f"{what} ({url}: {type(error).__name__}: {reason}); {hint}") from error
 
 
 def _offline() -> bool:

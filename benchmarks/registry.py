@@ -16,6 +16,8 @@ ENTRY_POINT_GROUP = "kvprune.benchmarks"
 #: built-in benchmarks and the module that registers each, imported when first asked for
 BUILT_IN: dict[str, str] = {
     "aime25": "benchmarks.aime25",
+    "longbench": "benchmarks.longbench",
+    "longbench_e": "benchmarks.longbench",
     "needles": "benchmarks.needles",
     "ruler": "benchmarks.ruler",
     "ruler-4k": "benchmarks.ruler_published",

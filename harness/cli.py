@@ -214,6 +214,22 @@ def train_kvzap(
     training.train(model, kind, out, data, features, documents, tokens_per_doc, seed, device, dtype)
 
 
+@app.command()
+def score(
+    benchmark: Annotated[str, typer.Option(help="whose metrics: longbench or longbench_e")],
+    predictions: Annotated[Path, typer.Option(help="folder of SUBSET.jsonl: pred, answers, all_classes, length")],
+    json: Json = None,
+) -> None:
+    """Score the predictions of another program with a benchmark's own metrics. Needs no model."""
+    from harness import profile, scoring
+
+    profile.check_writable(json)
+    result = scoring.score(benchmark, predictions)
+    scoring.print_scores(result)
+    if json:
+        profile.write(result, json)
+
+
 def main() -> None:
     """Entry point: a user's mistake is one message on standard error and exit code 2, without a traceback."""
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import benchmarks.registry
 from benchmarks.base import Benchmark, Request, Sample, content_hash
-from harness import grid, models, provenance, thinking
+from harness import grid, middle, models, provenance, thinking
 from harness.engine.adapter import describe
 from harness.errors import HarnessError
 from harness.models import EMBEDDED
@@ -72,7 +72,7 @@ class Job:
     def facts(self) -> dict[str, BenchmarkFacts]:
         used = {item.benchmark.name: item.benchmark for item in self.items}
         return {
-            name: BenchmarkFacts(len(b.subsets), b.chance, b.answer_limit, b.pass_at, b.cross_check)
+            name: BenchmarkFacts(len(b.subsets), b.chance, b.answer_limit, b.pass_at, b.cross_check, b.groups)
             for name, b in used.items()
         }
 
@@ -114,11 +114,12 @@ def resolve(request: RunRequest) -> Job:
 
 
 def _request_for(benchmark: Benchmark, request: RunRequest, wanted: list[Benchmark]) -> Request:
-    known = {subset for other in wanted for subset in other.subsets}
+    known = {subset for other in wanted for subset in (*other.subsets, *other.groups)}
     for subset in request.subset:
         if subset not in known:
             raise HarnessError(unknown("subset", subset, sorted(known)))
-    own = tuple(subset for subset in request.subset if subset in benchmark.subsets)
+    named = {**{subset: (subset,) for subset in benchmark.subsets}, **benchmark.groups}
+    own = tuple(dict.fromkeys(subset for asked in request.subset for subset in named.get(asked, ())))
     if request.subset and not own:
         raise HarnessError(f"--subset names none of {benchmark.name}'s subsets: {', '.join(benchmark.subsets)}")
     limit = request.limit
@@ -183,7 +184,7 @@ def _check_fits(items: list[Item], prompts: Prompts, most: int, model: str) -> N
     """At least one sample must fit; single ones that do not are marked ``truncated`` in the results."""
     least = sys.maxsize
     for _, sample in items:
-        used = _tokens(prompts, sample)
+        used = _tokens(prompts, sample, most)
         if used <= most:
             return
         least = min(least, used)
@@ -214,7 +215,7 @@ def _ids(prompts: Prompts, sample: Sample, query_aware: bool) -> tuple[tuple[int
     return context.ids, (context.prefix,), context.suffix, question
 
 
-def _tokens(prompts: Prompts, sample: Sample) -> int:
-    context = prompts.context(sample.context, sample.chat_template)
+def _tokens(prompts: Prompts, sample: Sample, most: int) -> int:
+    context = middle.fitted(prompts, sample, most)
     asked = prompts.question(sample.question, sample.answer_prefix, sample.chat_template)
     return len(context.ids) + len(asked) + sample.max_new_tokens

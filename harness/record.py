@@ -56,7 +56,8 @@ def _answers(items: Iterable[Item]) -> dict[str, dict[str, Any]]:
 
 
 def item_rows(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
-    """One line a sample: its references, and its texts where they may be shipped."""
+    """One line a sample: its references where it was not made from data of others, its texts where they may be
+    shipped."""
     for benchmark, sample in items:
         row: dict[str, Any] = {
             "sample_id": sample.sample_id,
@@ -64,10 +65,10 @@ def item_rows(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
             "benchmark": benchmark.name,
             "subset": sample.subset,
             "length": sample.length,
-            "references": list(sample.references),
-            "all_classes": list(sample.all_classes),
             "prompt_hash": content_hash(sample.context, sample.question, sample.answer_prefix),
         }
+        if benchmark.shareable or sample.subset not in benchmark.needs_data:
+            row |= {"references": list(sample.references), "all_classes": list(sample.all_classes)}
         if benchmark.shareable:
             row |= {"context": sample.context, "question": sample.question, "answer_prefix": sample.answer_prefix}
         yield row

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from harness.columns import extra_columns, number, score_column, settings
 from harness.execute import Outcome
+from harness.groups import group_table
 from harness.job import Job
 from harness.models import short_name
 from harness.results import Line
@@ -66,6 +67,9 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
         told = settings(cells, job.request.max_new_tokens)
         heading = f"{short_name(job.request.model)}, {title}, {_samples(job)}" + (f"\n{told}" if told else "")
         out.print(_table(heading, cells))
+        groups = group_table(f"{short_name(job.request.model)}, {title}", cells)
+        if groups is not None:
+            out.print(groups)
     _print_disagreements(out, summary)
     shown = {variant.method for variant in job.plan.unsupported}  # they have a row in the table
     for name, reason in ((name, reason) for name, reason in job.plan.skipped.items() if name not in shown):
@@ -162,6 +166,8 @@ def _note(cell: dict[str, Any]) -> str:
         notes.append("bound by protection")
     if cell["floor"]:
         notes.append("floor")
+    if cell.get("n_cut"):
+        notes.append(f"{cell['n_cut']} prompts cut")
     if cell["n_failed"]:
         notes.append(f"{cell['n_failed']} not run")
     return ", ".join(notes)

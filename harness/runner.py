@@ -12,6 +12,7 @@ from torch import Tensor
 
 from benchmarks.base import Benchmark, Sample
 from benchmarks.thought import after_thought
+from harness import middle
 from harness.engine.adapter import LanguageModel
 from harness.engine.cache import BLOCK_BYTES, Context, Failure, Scored, out_of_memory
 from harness.engine.decode import Answer, Question, decode_all
@@ -55,10 +56,11 @@ class Evaluator:
         for _, group in itertools.groupby(items, key=self._cache_key):
             yield from self._context(list(group), histogram or (lambda row: None))
 
-    def _cache_key(self, item: Item) -> tuple[str, str, bool, str]:
+    def _cache_key(self, item: Item) -> tuple[str, str, bool, str, int | None]:
         sample = item.sample
         own = sample.sample_id if self.query_aware else ""  # the question is part of what is pruned
-        return item.benchmark.name, sample.context_id, sample.chat_template, own
+        room = middle.room(self.prompts, sample, self.lm.max_positions)  # and this of how a document is cut
+        return item.benchmark.name, sample.context_id, sample.chat_template, own, room
 
     def _context(self, group: list[Item], histogram: Callable[[dict[str, Any]], None]) -> Iterator[Line]:
         first = group[0].sample.sample_id
@@ -103,9 +105,8 @@ class Evaluator:
         return Failure("truncated", f"prompt and answer: {obstacle}") if obstacle else None
 
     def _tokenise(self, group: list[Item]) -> tuple[Context, list[Question]]:
-        first = group[0].sample
-        text = first.context + (first.question if self.query_aware else "")
-        context = self.prompts.context(text, first.chat_template, self.stop_ids)
+        most = self.lm.max_positions
+        context = middle.fitted(self.prompts, group[0].sample, most, self.query_aware, self.stop_ids)
         return context, [self._ask(item.sample) for item in group]
 
     def _ask(self, sample: Sample) -> Question:
@@ -162,6 +163,7 @@ class Evaluator:
             length=sample.length,
             rollout=rollout,
             status="ok",
+            prompt_cut=context.cut > 0,
             context_tokens=len(context.ids),
             max_new_tokens=sample.max_new_tokens,
             sampling=sample.sampling,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from harness.groups import group_means, scores_of
 from harness.passk import rollout_metrics
 from harness.results import AVERAGED, SCHEMA_VERSION, Line, VariantFields
 from harness.stats import mean_interval
@@ -25,6 +26,7 @@ class BenchmarkFacts(NamedTuple):
     answer_limit: int | None = None
     pass_at: tuple[int, ...] = ()
     cross_check: str | None = None
+    groups: Mapping[str, tuple[str, ...]] = {}
 
 
 Group = tuple[str, int | None]  # benchmark, length
@@ -52,6 +54,7 @@ def summarise(
             floor = _at_floor(by_variant[control], fact.chance) if control else False
             overall = _cell(benchmark, length, None, subsets, floor, seed, fact)
             overall["of_subsets"] = fact.subsets or None
+            overall["groups"] = group_means(scores_of(subsets), fact.groups)
             cells.append(overall)
         cells += [_unsupported(variant, benchmark, length, fact) for variant in unsupported]
     disagreements = list(_disagreements(lines, facts))
@@ -104,6 +107,7 @@ def _cell(
         "generated_mean": _mean(line.generated_tokens for line in counted),
         "limit_share": _mean(float(line.finish_reason == "length") for line in counted),
         "requested_removed": lines[0].requested_removed,
+        "n_cut": sum(line.prompt_cut for line in counted),
         "floor": floor,
         "bound_by": "protection" if any(line.bound_by for line in counted) else None,
         "metrics": {

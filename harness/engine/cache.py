@@ -26,6 +26,7 @@ class Context:
     suffix    template ids that close the user's turn and open the assistant's (extra passes need them)
     encode    text -> ids without special tokens (for the texts of extra passes)
     stop_ids  tokens that end an answer (for those that extra passes ask for)
+    cut       tokens that were left out of its middle
     """
 
     ids: tuple[int, ...]
@@ -33,6 +34,7 @@ class Context:
     suffix: tuple[int, ...] = ()
     encode: Callable[[str], list[int]] = lambda text: []
     stop_ids: frozenset[int] = frozenset()
+    cut: int = 0
 
     def seed(self, run_seed: int) -> int:
         """A seed of the run's seed and the context's tokens; the same on every machine."""

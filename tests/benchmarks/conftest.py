@@ -64,8 +64,19 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def nvidia_rows() -> Path:
     """Rows made by NVIDIA's own scripts, in the columns of ``--data``."""
+    return shared("ruler", "generated", "columns_4096.jsonl")
+
+
+@pytest.fixture
+def longbench_data() -> Path:
+    """Real rows of every subset, THUDM's prompts, and real predictions with their published scores."""
+    return shared("longbench")
+
+
+def shared(*parts: str) -> Path:
+    """A place in the shared data; skips the test where it is absent."""
     root = Path(os.environ.get("KVPRUNE_SHARED", Path(__file__).parents[2].parent / "shared"))
-    path = root / "data" / "ruler" / "generated" / "columns_4096.jsonl"
-    if not path.is_file():
+    path = root.joinpath("data", *parts)
+    if not path.exists():
         pytest.skip(f"needs {path} (set KVPRUNE_SHARED)")
     return path

@@ -22,7 +22,7 @@ from benchmarks.registry import get
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """lm-eval's RULER folder, to be changed."""
     folder = Path(shutil.copytree(_lmeval._folder(), tmp_path / "ruler"))
-    monkeypatch.setattr(_lmeval, "_folder", lambda: folder)
+    monkeypatch.setattr(_lmeval, "_folder", lambda *_: folder)
     _lmeval.templates.cache_clear()
     yield folder
     _lmeval.templates.cache_clear()
@@ -91,6 +91,46 @@ def test_another_text_is_noticed(copy: Path, file: str, old: str, new: str, chan
     (copy / file).write_text(content.replace(old, new), "utf-8")
     with pytest.raises(BenchmarkError, match=rf"other RULER texts than 0.4.13 in: {changed}; .*'lm-eval==0.4.13'"):
         get("ruler").check(Request())
+
+
+@pytest.fixture
+def longbench_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """lm-eval's LongBench folder, to be changed."""
+    folder = Path(shutil.copytree(_lmeval._folder("longbench"), tmp_path / "longbench"))
+    monkeypatch.setattr(_lmeval, "_folder", lambda *_: folder)
+    _lmeval.longbench.cache_clear()
+    yield folder
+    _lmeval.longbench.cache_clear()
+
+
+def test_installed_lm_eval_has_the_pinned_longbench_prompts() -> None:
+    found = {name: _lmeval._hash(task) for name, task in _lmeval.raw_longbench().items()}
+    assert found == _lmeval.LONGBENCH_HASHES
+    assert set(found) == set(get("longbench").subsets)
+
+
+def test_longbench_e_has_the_same_prompts_and_limits() -> None:
+    for name, task in _lmeval.raw_longbench().items():
+        even = _lmeval._task_file(f"{name}_e.yaml", "longbench")
+        if even:
+            assert (even["doc_to_text"], _lmeval._limit_of(even)) == task
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "changed"),
+    [
+        ("lcc.yaml", "Next line of code", "The next line of code", "lcc"),
+        ("gov_report.yaml", "max_gen_toks: 512", "max_gen_toks: 500", "gov_report"),
+        ("trec.yaml", "{{question}}", "{{input}}", "trec"),
+        ("vcsum.yaml", "task:", "[", "vcsum"),
+    ],
+)
+def test_another_longbench_prompt_is_noticed(longbench_copy: Path, file: str, old: str, new: str, changed: str) -> None:
+    content = (longbench_copy / file).read_text("utf-8")
+    assert old in content
+    (longbench_copy / file).write_text(content.replace(old, new), "utf-8")
+    with pytest.raises(BenchmarkError, match=rf"prompts or answer limits than 0.4.13 in: {changed}; .*==0.4.13'"):
+        get("longbench").check(Request())
 
 
 def test_missing_files_are_noticed(copy: Path) -> None:
