@@ -136,6 +136,7 @@ class _Pair(NamedTuple):
     b: Matrix
     both: Any
     weights: Matrix
+    difference: float | None
     n: int
     n_unpaired: int
     n_subsets: int
@@ -146,15 +147,17 @@ class _Pair(NamedTuple):
         both = has_a & has_b
         common = list(dict.fromkeys(subsets[both]))
         whole = set(common) == set(subsets[has_a | has_b])
-        weights = np.zeros(len(a))
+        weights, means = np.zeros(len(a)), []
         if whole:
             for subset in common:
                 own = both & (subsets == subset)
                 weights[own] = 1.0 / (len(common) * own.sum())
+                means.append(fmean(a[own] - b[own]))
         else:
             both = np.zeros(len(a), dtype=bool)
         n = int(both.sum())
-        return cls(a, b, both, weights, n, int((has_a | has_b).sum()) - n, len(common) if whole else 0)
+        unpaired = int((has_a | has_b).sum()) - n
+        return cls(a, b, both, weights, fmean(means) if means else None, n, unpaired, len(means))
 
     @property
     def differences(self) -> Matrix:
@@ -172,7 +175,7 @@ class _Pair(NamedTuple):
         discordant = mcnemar(better, worse) if binary else None
         return {
             **counts,
-            "difference": float(self.weights @ values),
+            "difference": self.difference,
             "low": interval.low if interval else None,
             "high": interval.high if interval else None,
             "better": better,
