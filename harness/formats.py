@@ -42,6 +42,8 @@ def to_text(sheets: Iterable[Sheet], notes: Sequence[str], width: int | None = N
         console.print(page.title, *page.lines, sep="\n", markup=False, highlight=False, soft_wrap=True)
         for table in page.tables:
             console.print(_rich(table))
+            if table.captions:
+                console.print(" ".join(table.captions), markup=False, highlight=False, soft_wrap=True)
         for kind, texts in (("alarm", page.alarms), ("note", page.notes)):
             for text in texts:
                 console.print(f"{kind}: {text}", markup=False, highlight=False, soft_wrap=True)
@@ -52,8 +54,7 @@ def to_text(sheets: Iterable[Sheet], notes: Sequence[str], width: int | None = N
 
 
 def _rich(table: Table) -> RichTable:
-    made = RichTable(title=escape(table.title) or None, title_justify="left", caption_justify="left")
-    made.caption = escape(" ".join(table.captions)) or None
+    made = RichTable(title=escape(table.title) or None, title_justify="left")
     for index, name in enumerate(table.header):
         made.add_column(escape(name), justify="left" if index in table.left else "right", no_wrap=index == 0)
     for index, row in enumerate(table.rows):

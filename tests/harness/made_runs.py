@@ -80,7 +80,13 @@ def write_run(path: Path, lines: Sequence[Line], finished: bool = True, **change
                 "prompt_hash": f"hash of {line.sample_id}",
             },
         )
-    configuration = {"model": "tiny", "dtype": "float32", "device": "cpu", "seed": 0, "variants": list(variants.values())}
+    configuration = {
+        "model": "tiny",
+        "dtype": "float32",
+        "device": "cpu",
+        "seed": 0,
+        "variants": list(variants.values()),
+    }
     run = {
         "schema_version": 1,
         "configuration": {**configuration, **changes},

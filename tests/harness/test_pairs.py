@@ -242,7 +242,9 @@ def test_a_control_at_chance_raises_one() -> None:
 
 def test_truncated_and_cut_prompts_raise_one() -> None:
     long = {"red": [None, *[80.0] * 11], "blue": [80.0] * 12}
-    truncated = [ln.model_copy(update={"status": "truncated"} if ln.score is None else {}) for ln in lines_of(KNORM, long)]
+    truncated = [
+        ln.model_copy(update={"status": "truncated"} if ln.score is None else {}) for ln in lines_of(KNORM, long)
+    ]
     assert alarms(GOOD, truncated) == [("truncated", None)]
     assert alarms(GOOD, lines_of(KNORM, both(80), prompt_cut=True)) == [("prompt_cut", None)]
 
