@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.defaults import DEFAULT_MODEL
+from harness.errors import user_errors
 
 app = typer.Typer(
     help="Compare KV-cache pruning methods: score once, mask many.",
@@ -230,14 +231,52 @@ def score(
         profile.write(result, json)
 
 
+@app.command()
+def report(
+    results: Annotated[Path, typer.Argument(help="a run folder, or a folder of them")],
+    form: Annotated[str, typer.Option("--format", help="table, markdown, csv or html")] = "table",
+    out: Annotated[Path | None, _flag("write it here instead of printing it")] = None,
+) -> None:
+    """Print results: scores with intervals, paired differences from the control, ranks, areas, alarms. Runs that may be
+    compared share a table."""
+    from harness import reporting
+
+    reporting.report(results, form, out)
+
+
+@app.command()
+def compare(
+    what: Annotated[list[str], typer.Argument(help="RUN | RUN_A RUN_B | RUN VARIANT_A VARIANT_B | RUN A RUN_B B")],
+    samples: Annotated[int, typer.Option(min=0, help="most samples listed that differ")] = 20,
+) -> None:
+    """Paired differences, and the samples on which two variants or two runs differ. A variant is named as tables name
+    it, in quotes; two runs are compared on each variant that both have; one run alone gives all its pairs."""
+    from harness import comparing, reporting
+
+    reporting.show(comparing.compared(what, samples))
+
+
+@app.command()
+def rescore(
+    results: Annotated[Path, typer.Argument(help="a run folder, or a folder of them")],
+    data: Annotated[Path | None, _flag("the benchmark's rows, for runs that do not hold their texts")] = None,
+    check: Annotated[bool, typer.Option("--check", help="write nothing; exit code 1 where a score changes")] = False,
+) -> None:
+    """Score stored predictions anew, without a model, and rebuild the summaries."""
+    from harness import rescoring
+
+    outcomes, notes = rescoring.rescore(results, data, check)
+    for text in (*rescoring.told(outcomes, check), *(f"note: {note}" for note in notes)):
+        print(text)
+    raise typer.Exit(int(check and any(outcome.changed for outcome in outcomes)))
+
+
 def main() -> None:
     """Entry point: a user's mistake is one message on standard error and exit code 2, without a traceback."""
     try:
         app()
     except Exception as error:
-        from harness.errors import USER_ERRORS  # late: it imports torch
-
-        if not isinstance(error, USER_ERRORS):
+        if not isinstance(error, user_errors()):
             raise
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from filelock import FileLock, Timeout
-
-from benchmarks.base import content_hash
 from harness import models
 from harness.errors import HarnessError
 from harness.job import Job
+from harness.locks import alone
 from harness.prompts import stop_ids
 from harness.record import item_rows, method_hashes, run_record
 from harness.results import Line, RunFolder, append_line, histogram_key
@@ -39,24 +37,6 @@ def execute(job: Job, progress: Progress) -> Outcome:
     or ``--force``. Two processes never write the same folder."""
     with alone(job.folder):
         return _execute(job, job.folder, progress)
-
-
-@contextmanager
-def alone(folder: RunFolder) -> Iterator[None]:
-    """A lock outside the run folder, which holds results only; it goes with the process, however that ends."""
-    locks = models.cache_folder() / "locks"
-    lock = FileLock(locks / f"{content_hash(str(folder.path.resolve()))}.lock", timeout=0)
-    try:
-        locks.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise HarnessError(f"another process is at work on {folder.path}; wait for it, or stop it first") from None
-    except OSError as error:
-        raise HarnessError(f"{locks} cannot be written to ({error}); set XDG_CACHE_HOME to another folder") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from harness.defaults import DEFAULT_MODEL
 from harness.engine.adapter import FAMILIES, LanguageModel
 from harness.errors import HarnessError
+from harness.locks import cache_folder as cache_folder
 
 #: files of a model folder that can change a result, and the bytes looked at on either end of each
 MODEL_FILES = (".json", ".jinja", ".safetensors", ".bin", ".model")
@@ -55,11 +55,6 @@ class Loaded:
 
     lm: LanguageModel
     tokenizer: Any
-
-
-def cache_folder() -> Path:
-    """Where models and generated samples are kept: ``$XDG_CACHE_HOME/kvprune``, by default ``~/.cache/kvprune``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvprune"
 
 
 def config_of(name: str) -> Any:

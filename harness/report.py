@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,16 +14,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from harness.columns import extra_columns, number, score_column, settings
-from harness.execute import Outcome
 from harness.groups import group_table
-from harness.job import Job
-from harness.models import short_name
 from harness.results import Line
+
+if TYPE_CHECKING:  # results are read without a model's code
+    from harness.execute import Outcome
+    from harness.job import Job
 
 #: most subsets that get a column of their own
 MOST_COLUMNS = 8
 #: most answers listed that a second scorer judges otherwise
 MOST_DISAGREEMENTS = 10
+MOST_ALARMS = 10
 #: a pipe has no width; tables are for people, so it gets a screen's
 PIPE_WIDTH = 180
 
@@ -61,6 +63,8 @@ def progress(done: int, total: int) -> Iterator[Any]:
 
 def print_outcome(job: Job, outcome: Outcome) -> None:
     """The table of a run and where its files lie."""
+    from harness.models import short_name
+
     out = console()
     summary = outcome.summary
     for title, cells in _tables(summary["cells"]):
@@ -71,6 +75,7 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
         if groups is not None:
             out.print(groups)
     _print_disagreements(out, summary)
+    _print_alarms(out, summary)
     shown = {variant.method for variant in job.plan.unsupported}  # they have a row in the table
     for name, reason in ((name, reason) for name, reason in job.plan.skipped.items() if name not in shown):
         out.print(f"not run: {name}: {reason}", markup=False, highlight=False)
@@ -91,6 +96,14 @@ def _print_disagreements(out: Console, summary: dict[str, Any]) -> None:
         out.print(text, markup=False, highlight=False, soft_wrap=True)
     if len(found) > MOST_DISAGREEMENTS:
         out.print(f"and {len(found) - MOST_DISAGREEMENTS} more in summary.json", markup=False, highlight=False)
+
+
+def _print_alarms(out: Console, summary: dict[str, Any]) -> None:
+    found = summary.get("alarms", [])
+    for alarm in found[:MOST_ALARMS]:
+        out.print(f"alarm: {alarm['text']}", markup=False, highlight=False, soft_wrap=True)
+    if len(found) > MOST_ALARMS:
+        out.print(f"and {len(found) - MOST_ALARMS} more alarms in summary.json", markup=False, highlight=False)
 
 
 def _samples(job: Job) -> str:

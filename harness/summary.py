@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from harness.alarms import alarms
 from harness.groups import group_means, scores_of
+from harness.pairs import all_pairs
 from harness.passk import rollout_metrics
+from harness.ranking import curves, ranks
 from harness.results import AVERAGED, SCHEMA_VERSION, Line, VariantFields
 from harness.stats import mean_interval
-from harness.variants import Variant, only
-from methods import registry
+
+if TYPE_CHECKING:  # results are read without a model's code
+    from harness.variants import Variant
 
 #: a control below this (or at chance) carries no comparison
 FLOOR = 20.0
@@ -37,10 +41,11 @@ def summarise(
     facts: dict[str, BenchmarkFacts],
     complete: bool,
     seed: int = 0,
-    unsupported: Sequence[Variant] = (),
+    unsupported: Sequence[Variant | Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Cells in the order in which variants and subsets first appear; after each benchmark's, those of methods that are
-    ``unsupported`` in the run's phase."""
+    ``unsupported`` in the run's phase (variants, or their cells in an older summary). Then what is derived from lines
+    and cells: alarms, ranks, curves, pairs."""
     cells: list[dict[str, Any]] = []
     for (benchmark, length), group in _by(lines, lambda line: (line.benchmark, line.length)).items():
         fact = facts.get(benchmark, BenchmarkFacts(0, 0.0))
@@ -57,11 +62,16 @@ def summarise(
             overall["groups"] = group_means(scores_of(subsets), fact.groups)
             cells.append(overall)
         cells += [_unsupported(variant, benchmark, length, fact) for variant in unsupported]
+    pairs = all_pairs(lines, seed)
     disagreements = list(_disagreements(lines, facts))
     return {
         "schema_version": SCHEMA_VERSION,
         "complete": complete,
+        "alarms": alarms(lines, cells, pairs),
         "cells": cells,
+        "ranks": ranks(cells, pairs),
+        "curves": curves(cells),
+        "pairs": pairs,
         **({"disagreements": disagreements} if any(fact.cross_check for fact in facts.values()) else {}),
     }
 
@@ -117,14 +127,20 @@ def _cell(
     }
 
 
-def _unsupported(variant: Variant, benchmark: str, length: int | None, fact: BenchmarkFacts) -> dict[str, Any]:
+def _unsupported(
+    variant: Variant | Mapping[str, Any], benchmark: str, length: int | None, fact: BenchmarkFacts
+) -> dict[str, Any]:
     """The cell of a method that cannot prune in the run's phase: a note in place of figures."""
+    if isinstance(variant, Mapping):
+        columns, note = {name: variant[name] for name in VariantFields.model_fields}, variant["note"]
+    else:
+        columns, note = variant.fields(), _note(variant)
     empty = (
         "score low high removed_mean removed_min removed_max rollouts sampling max_new_tokens removed_total_mean "
         "generated_mean limit_share requested_removed bound_by"
     )
     return {
-        **VariantFields(**variant.fields()).model_dump(),
+        **VariantFields(**columns).model_dump(),
         "benchmark": benchmark,
         "subset": None,
         "length": length,
@@ -137,8 +153,15 @@ def _unsupported(variant: Variant, benchmark: str, length: int | None, fact: Ben
         "floor": False,
         "metrics": {},
         "status": "unsupported",
-        "note": only(registry.get(variant.method).phases),
+        "note": note,
     }
+
+
+def _note(variant: Variant) -> str:
+    from harness.variants import only
+    from methods import registry
+
+    return only(registry.get(variant.method).phases)
 
 
 def _by_sample(lines: Iterable[Line]) -> list[float]:

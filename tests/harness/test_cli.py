@@ -211,6 +211,13 @@ def test_what_is_not_run_is_said(runs: Runs) -> None:
     assert "not run: streaming_llm: streaming_llm does not work with budget 'layer': its scores are" in done.out
 
 
+def test_alarms_stand_under_the_table(runs: Runs) -> None:
+    done = runs(*TOY, "--method", "knorm", "--removed", "0.5")
+    assert "alarm: 1 of 3 subsets: no overall mean, no rank" in done.out
+    kinds = [alarm["kind"] for alarm in runs.json("summary.json")["alarms"]]
+    assert "partial" in kinds
+
+
 def test_failed_variants_do_not_fail_the_run(runs: Runs) -> None:
     done = runs(*TOY, "--method", "broken,knorm", "--removed", "0.5")
     assert (done.code, "1 not run" in done.out) == (0, True)

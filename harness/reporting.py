@@ -1,0 +1,44 @@
+"""``report``: a folder of runs in one of the formats, printed or written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.registry import nearest_first
+from harness import formats
+from harness.errors import HarnessError
+from harness.merging import boards
+from harness.reading import find
+from harness.report import console
+from harness.results import write_atomically
+from harness.sheets import Sheet
+
+
+def report(results: Path, form: str, out: Path | None) -> None:
+    """Print or write the report of all runs in ``results``."""
+    if form not in formats.FORMATS:
+        known = ", ".join(nearest_first(form, formats.FORMATS))
+        raise HarnessError(f"unknown --format {form!r}; known, nearest first: {known}")
+    found = find(results)
+    text = formats.render(boards(found.runs), found.notes, form, None if out else _width())
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        try:
+            write_atomically(out, text)
+        except OSError as error:
+            raise HarnessError(f"--out {out} cannot be written to: {error}") from error
+    if form == "csv":  # there is no room for them in the rows
+        for note in found.notes:
+            print(f"note: {note}", file=sys.stderr)
+
+
+def show(sheets: Sequence[Sheet]) -> None:
+    """Print sheets as tables."""
+    sys.stdout.write(formats.to_text(sheets, [], _width()))
+
+
+def _width() -> int | None:
+    return console().width if sys.stdout.isatty() else None

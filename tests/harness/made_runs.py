@@ -1,0 +1,110 @@
+"""Run folders made without a model: lines with given scores, written by the harness's own writer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.results import Line, RunFolder, append_line
+from harness.summary import BenchmarkFacts, summarise
+from harness.variants import Variant
+
+FULL = Variant("full")
+KNORM = Variant("knorm", "head", "removed", 0.5)
+KEYDIFF = Variant("keydiff", "head", "removed", 0.5)
+RANDOM = Variant("random", "head", "removed", 0.5)
+KVZAP = Variant("kvzap_mlp", "threshold", "threshold", -4.0, window=128)
+FACTS = {"toy": BenchmarkFacts(2, 0.0)}
+
+#: scores by subset; the place in the list is the sample's number
+Scores = Mapping[str, Sequence[float | None]]
+
+
+def lines_of(variant: Variant, scores: Scores, **more: Any) -> list[Line]:
+    """A line a score; None is a sample that ran out of memory. ``removed`` sets the measured fraction."""
+    given = dict(more)
+    removed = given.pop("removed", 0.0 if variant.level_kind == "none" else variant.level)
+    asked = {"requested_removed": given.pop("requested")} if "requested" in given else {}
+    found = []
+    for subset, values in scores.items():
+        for index, score in enumerate(values):
+            line: dict[str, Any] = {
+                **variant.fields(),
+                **asked,
+                "sample_id": f"toy/{subset}/64/0/{index}",
+                "context_id": f"{subset}-{index}",
+                "benchmark": "toy",
+                "subset": subset,
+                "length": 64,
+                "prediction": None if score is None else f"answer {score:g}",
+                "score": score,
+                "status": "oom" if score is None else "ok",
+                "finish_reason": None if score is None else "stop",
+                "context_tokens": 60,
+                "generated_tokens": 3,
+                "removed_context": None if score is None else removed,
+                "removed_time_mean": removed,
+                "removed_total": removed,
+            }
+            found.append(Line(**{**line, **given}))
+    return found
+
+
+def both(score: float, count: int = 12) -> dict[str, list[float]]:
+    """The same score on every sample of both subsets."""
+    return {"red": [score] * count, "blue": [score] * count}
+
+
+def summary_of(*parts: list[Line], facts: dict[str, BenchmarkFacts] = FACTS) -> dict[str, Any]:
+    return summarise([line for part in parts for line in part], facts, complete=True)
+
+
+def write_run(path: Path, lines: Sequence[Line], finished: bool = True, **changes: Any) -> Path:
+    """A run folder with these lines. ``changes`` go into the configuration."""
+    variants: dict[str, dict[str, Any]] = {}
+    items: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        variants.setdefault(line.variant, {"variant": line.variant, "method": line.method})
+        items.setdefault(
+            line.sample_id,
+            {
+                "sample_id": line.sample_id,
+                "context_id": line.context_id,
+                "benchmark": line.benchmark,
+                "subset": line.subset,
+                "length": line.length,
+                "references": [f"right {line.sample_id}"],
+                "all_classes": [],
+                "prompt_hash": f"hash of {line.sample_id}",
+            },
+        )
+    configuration = {
+        "model": "tiny",
+        "dtype": "float32",
+        "device": "cpu",
+        "seed": 0,
+        "variants": list(variants.values()),
+    }
+    run = {
+        "schema_version": 1,
+        "configuration": {**configuration, **changes},
+        "attention_kernel": "test",
+        "commit": "c0ffee",
+        "seeds": {"run": 0},
+        "facts": {"toy": FACTS["toy"]._asdict()},
+        "benchmark_versions": {"toy": "7"},
+    }
+    folder = RunFolder(path)
+    folder.start(run, list(items.values()))
+    with folder.append("samples.jsonl") as file:
+        for line in lines:
+            append_line(file, line.model_dump())
+    if finished:
+        folder.finish(summarise(lines, FACTS, complete=True))
+    return path
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **changes}), encoding="utf-8")
