@@ -37,6 +37,7 @@ class Sample:
     sampling        temperature, top_p and top_k of drawn answers; None = greedy
     rollouts        answers of each variant; more than one only with sampling
     chat_template   whether the prompt is put in the model's chat template
+    target          the given answer of a benchmark whose ``teacher_forced`` is "text"; read up to ``max_new_tokens``
     """
 
     sample_id: str
@@ -120,8 +121,15 @@ class Benchmark:
     pass_at: ClassVar[tuple[int, ...]] = ()
     #: the metric that is 0 where a second scorer disagrees; such lines are listed
     cross_check: ClassVar[str | None] = None
+    #: "": each variant writes its answer. Else all variants read the same one (teacher forcing): "answer", the full
+    #: cache's own; "text", the sample's ``target``; "repeat", the context once more
+    teacher_forced: ClassVar[str] = ""
     #: references and contexts may be committed with a run
     shareable: ClassVar[bool] = False
+
+    def of(self, what: str) -> Benchmark:
+        """The benchmark that ``NAME:what`` names. Raises :class:`BenchmarkError` where nothing may follow the name."""
+        raise BenchmarkError(f"{self.name}:{what} is no benchmark; nothing follows the name of {self.name}")
 
     def check(self, request: Request) -> None:
         """Raise :class:`BenchmarkError` on a request that cannot be run. Called before the model loads."""

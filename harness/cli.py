@@ -43,6 +43,7 @@ def run(
     subset: Annotated[Texts, _flag("subsets (default: all that can be run)")] = None,
     limit: Annotated[str | None, _flag("samples of each subset")] = None,
     data: Annotated[str | None, _flag("local rows for the benchmark")] = None,
+    reference: Annotated[str | None, _flag("what fidelity has all variants read: answer, text, repeat")] = None,
     rollouts: Annotated[str | None, _flag("drawn answers of each variant, of benchmarks that sample")] = None,
     max_new_tokens: Annotated[str | None, _flag("answer limit in tokens (default: the benchmark's)")] = None,
     thinking: Annotated[str | None, _flag("on, off, or auto: where benchmark and model are made for it")] = None,

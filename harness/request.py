@@ -45,6 +45,7 @@ class RunRequest:
     subset: tuple[str, ...] = ()
     limit: int | None = None
     data: Path | None = None
+    reference: str | None = None
     model: str = DEFAULT_MODEL
     device: str = "auto"
     dtype: str = "auto"
@@ -185,6 +186,7 @@ _PARSE: dict[str, Callable[[Any], Any]] = {
     "max_new_tokens": _count("max-new-tokens", 1),
     "seed": _count("seed", 0),
     "data": _path("data"),
+    "reference": _text("reference"),
     "out": _path("out"),
     "plugin": _list_of("plugin", Path),
     "model": _text("model"),
