@@ -2,13 +2,13 @@
 
 For each layer and KV head, over the pairs after the template prefix:
 
-rank       Spearman's correlation of two methods' scores, ties with their mean rank
-share      of what one method keeps, the share that another keeps too: |A and B| / |A|. Both keep what they would in a run
-           of the ``head`` budget with their published protection, so independent sets of equal size share 1 - removed
+rank    Spearman's correlation of two methods' scores, ties with their mean rank
+share   of what one method keeps, the share that another keeps too: |A and B| / |A|. Each keeps what it would in a run
+        with the ``head`` budget and its published protection; unrelated sets of one size share 1 - removed
 
-``question`` is no method but what the question and its answer use: the largest attention weight that any of their tokens,
-in any query head of the group, gives to the pair (Kim et al., arXiv 2505.23416, equation 2, with the question in place of
-the repetition). Its row of shares is the coverage: how much of what the question uses each method keeps.
+``question`` is no method but what the question and its answer use: the largest attention weight that any of their
+tokens, in any query head of the group, gives to a pair (Kim et al., arXiv 2505.23416, equation 2, with the question in
+place of the repetition). Its row of shares is the coverage: how much of what the question uses each method keeps.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class Tables(NamedTuple):
 
 
 def agreement(asked: Asked) -> dict[str, Any]:
-    """Means over the contexts of all pairs of methods and the question, as ``python -m harness agreement`` writes them.
-    A method that fails on a context is left out of that context's part of the means."""
+    """Means over the contexts for all pairs of methods and the question, as the command's ``--json`` has them. What has
+    no figure on a context or in a head (a failed method, a head whose scores are all the same) is left out of the
+    means; where there is none at all it is null."""
     benchmark = _benchmark(asked)
     benchmark.check(asked.request)
     names = asked.methods if {REPEAT, "all"} & {*asked.methods} else (*asked.methods, REPEAT)
@@ -88,8 +89,8 @@ def agreement(asked: Asked) -> dict[str, Any]:
         "removed": float(asked.removed),
         "methods": [*map(name_of, compared), QUESTION],
         "repeat": REPEAT,
-        "rank": _listed(rank.mean(dim=(2, 3))),
-        "share": _listed(share.mean(dim=(2, 3))),
+        "rank": _listed(rank.nanmean(dim=(2, 3))),
+        "share": _listed(share.nanmean(dim=(2, 3))),
         "rank_by_head": _listed(rank),
         "share_by_head": _listed(share),
         "skipped": planned.skipped,
@@ -103,10 +104,9 @@ def agreement(asked: Asked) -> dict[str, Any]:
 
 def _benchmark(asked: Asked) -> Benchmark:
     """The samples' benchmark as fidelity has it: with a text to read, or the full cache's own answer."""
-    name = asked.benchmark or ("" if asked.request.data is None else fidelity.TEXT)
-    if name and name != fidelity.TEXT and not name.startswith(fidelity.Fidelity.name):
-        benchmarks.registry.get(name)  # a plain message where there is none
-    named = benchmarks.registry.get(name) if name.startswith(fidelity.Fidelity.name) else fidelity.Fidelity(name)
+    name = asked.benchmark
+    is_fidelity = name.partition(":")[0] == fidelity.Fidelity.name
+    named = benchmarks.registry.get(name) if is_fidelity else fidelity.Fidelity(name)
     (found,) = fidelity.settled([named], None, asked.request.data)
     if found.teacher_forced == "repeat":
         raise HarnessError(f"--benchmark {name}: the repeat pass is compared already; leave :repeat out")
@@ -168,8 +168,8 @@ def _best(scores: Tensor, removed: Decimal) -> Tensor:
 
 
 def attention_of(lm: LanguageModel, prefix: Prefix, ids: Sequence[int], block_bytes: int = BLOCK_BYTES) -> Tensor:
-    """For each pair of the prefix the largest weight that any of the tokens ``ids`` after it gives to it, over the query
-    heads of its KV head: float32 ``[L, H, T]``. The softmax (float32) runs over all that a token sees."""
+    """The largest weight that any of the tokens ``ids`` after a prefix gives to each of its pairs, over the query heads
+    of the KV head: float32 ``[L, H, T]``. The softmax (float32) runs over all that a token sees."""
     layers: list[Tensor] = []
 
     def observe(seen: Observation) -> None:
@@ -183,7 +183,8 @@ def attention_of(lm: LanguageModel, prefix: Prefix, ids: Sequence[int], block_by
 
 
 def rank_correlations(scores: Tensor) -> Tensor:
-    """Spearman's correlation of all pairs of M score sets in each head: ``[M, L, H, T]`` -> float64 ``[M, M, L, H]``."""
+    """Spearman's correlation of M score sets with each other, head by head: ``[M, L, H, T]`` -> float64
+    ``[M, M, L, H]``."""
     ordered = scores.double().movedim(0, 2).contiguous()  # [L, H, M, T]
     ascending = ordered.sort(dim=-1).values
     below, up_to = (torch.searchsorted(ascending, ordered, right=right) for right in (False, True))

@@ -195,6 +195,48 @@ def profile_samples(
         timing.write(result, json)
 
 
+@app.command()
+def agreement(
+    method: Annotated[Texts, _flag("methods (default: all); kvzip, the repeat pass, is always there")] = None,
+    benchmark: Annotated[str, typer.Option(help="where contexts and questions come from (default: needles)")] = "",
+    length: Annotated[Texts, _flag("context lengths in tokens (default: the benchmark's)")] = None,
+    subset: Annotated[Texts, _flag("subsets (default: all)")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="samples of each subset")] = 2,
+    data: Annotated[Path | None, _flag("any text in place of a benchmark, or the benchmark's local rows")] = None,
+    removed: Annotated[str, typer.Option(help="fraction that the kept sets lack, in each head")] = "0.5",
+    option: Annotated[Texts, _flag("METHOD.NAME=VALUE; several values are several methods")] = None,
+    model: Model = DEFAULT_MODEL,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    plugin: Annotated[Texts, _flag("Python files that register methods")] = None,
+    json: Json = None,
+) -> None:
+    """How alike methods' scores and kept sets are, and how much of what a question uses each of them keeps."""
+    _quiet()
+    from benchmarks.base import Request
+    from harness import agreement as compared
+    from harness import profile as timing
+    from harness import request
+    from harness.agreement_report import print_agreement
+    from harness.grid import parse_removed
+    from methods.registry import load_plugin
+
+    timing.check_writable(json)
+    for path in request.parts(plugin):
+        load_plugin(Path(path))
+    lengths = request.counts("length", length) if length else ()
+    rows = Request(lengths, tuple(request.parts(subset)), limit, data, seed)
+    names = tuple(request.parts(method)) or ("all",)
+    asked = compared.Asked(
+        names, parse_removed(removed), benchmark, rows, model, device, dtype, request.options(option or [])
+    )
+    result = compared.agreement(asked)
+    print_agreement(result)
+    if json:
+        timing.write(result, json)
+
+
 @app.command("train-kvzap")
 def train_kvzap(
     kind: Annotated[str, typer.Option(help="linear or mlp")],
