@@ -37,9 +37,9 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Point]]:
 
 
 def test_unknown_name_lists_the_nearest_first(plugins: list[Point]) -> None:
-    with pytest.raises(BenchmarkError, match="unknown benchmark 'ruller'; known, nearest first: ruler, needles"):
+    with pytest.raises(BenchmarkError, match=r"unknown benchmark 'ruller'; known, nearest first: ruler, .*needles"):
         registry.get("ruller")
-    with pytest.raises(BenchmarkError, match="nearest first: needles, ruler"):
+    with pytest.raises(BenchmarkError, match="nearest first: needles, "):
         registry.get("neddle")
 
 
@@ -57,13 +57,13 @@ def test_taken_names(plugins: list[Point]) -> None:
 
 def test_plugin_is_found(plugins: list[Point]) -> None:
     plugins.append(Point("toy", Toy))
-    assert registry.names() == ["needles", "ruler", "toy"]
+    assert registry.names() == sorted([*registry.BUILT_IN, "toy"])
     assert type(registry.get("toy")) is Toy
 
 
 def test_broken_plugin_shows_its_error_when_asked_for_and_hinders_no_other(plugins: list[Point]) -> None:
     plugins += [Point("bad", ImportError("no module named frob")), Point("toy", Toy), Point("wrong", int)]
-    assert registry.names() == ["needles", "ruler", "toy"]
+    assert registry.names() == sorted([*registry.BUILT_IN, "toy"])
     with pytest.raises(
         BenchmarkError, match=r"'bad' comes from a plugin that did not load .ImportError: no module named"
     ):
@@ -75,7 +75,7 @@ def test_broken_plugin_shows_its_error_when_asked_for_and_hinders_no_other(plugi
 
 def test_plugin_cannot_replace_a_built_in(plugins: list[Point]) -> None:
     plugins.append(Point("needles", type("Needles", (Benchmark,), {"name": "needles"})))
-    assert registry.names() == ["needles", "ruler"]
+    assert registry.names() == sorted(registry.BUILT_IN)
     assert type(registry.get("needles")).__module__ == "benchmarks.needles"
 
 
@@ -86,6 +86,8 @@ from benchmarks import registry
 registry.names()
 assert "benchmarks.ruler" not in sys.modules and "benchmarks.needles" not in sys.modules
 from benchmarks.base import Request
+for name in registry.BUILT_IN:
+    registry.get(name)
 for name in ("ruler", "needles"):
     registry.get(name).check(Request())
 heavy = {"torch", "transformers", "numpy", "datasets", "harness", "methods", "lm_eval", "wonderwords"}
