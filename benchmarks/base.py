@@ -39,6 +39,7 @@ class Sample:
     chat_template   whether the prompt is put in the model's chat template
     cut_from        place in the context, in characters, where a document starts that runs to the context's end; where
                     the prompt is too long for the model, the document's middle is left out. None: nothing is cut
+    target          the given answer of a benchmark whose ``teacher_forced`` is "text"; read up to ``max_new_tokens``
     """
 
     sample_id: str
@@ -125,8 +126,15 @@ class Benchmark:
     pass_at: ClassVar[tuple[int, ...]] = ()
     #: the metric that is 0 where a second scorer disagrees; such lines are listed
     cross_check: ClassVar[str | None] = None
+    #: "": each variant writes its answer. Else all variants read the same one (teacher forcing): "answer", the full
+    #: cache's own; "text", the sample's ``target``; "repeat", the context once more
+    teacher_forced: ClassVar[str] = ""
     #: references and contexts may be committed with a run
     shareable: ClassVar[bool] = False
+
+    def of(self, what: str) -> Benchmark:
+        """The benchmark that ``NAME:what`` names. Raises :class:`BenchmarkError` where nothing may follow the name."""
+        raise BenchmarkError(f"{self.name}:{what} is no benchmark; nothing follows the name of {self.name}")
 
     def check(self, request: Request) -> None:
         """Raise :class:`BenchmarkError` on a request that cannot be run. Called before the model loads."""

@@ -16,6 +16,7 @@ ENTRY_POINT_GROUP = "kvprune.benchmarks"
 #: built-in benchmarks and the module that registers each, imported when first asked for
 BUILT_IN: dict[str, str] = {
     "aime25": "benchmarks.aime25",
+    "fidelity": "benchmarks.fidelity",
     "longbench": "benchmarks.longbench",
     "longbench_e": "benchmarks.longbench",
     "needles": "benchmarks.needles",
@@ -54,8 +55,11 @@ def register(cls: B) -> B:
 
 
 def get(name: str) -> Benchmark:
-    """An instance of the benchmark ``name``. Raises :class:`BenchmarkError` on an unknown name, or on one whose plugin
-    did not load (with the plugin's own error)."""
+    """An instance of the benchmark ``name``, or of the one that ``name:more`` names (:meth:`Benchmark.of`). Raises
+    :class:`BenchmarkError` on an unknown name, or on one whose plugin did not load (with the plugin's own error)."""
+    name, colon, more = name.partition(":")
+    if colon:
+        return get(name).of(more)
     if name not in _classes and name in BUILT_IN:
         import_module(BUILT_IN[name])
     if name not in _classes:

@@ -44,6 +44,7 @@ def run(
     subset: Annotated[Texts, _flag("subsets (default: all that can be run)")] = None,
     limit: Annotated[str | None, _flag("samples of each subset")] = None,
     data: Annotated[str | None, _flag("local rows, or a folder of the texts that samples are made from")] = None,
+    reference: Annotated[str | None, _flag("what fidelity has all variants read: answer, text, repeat")] = None,
     rollouts: Annotated[str | None, _flag("drawn answers of each variant, of benchmarks that sample")] = None,
     max_new_tokens: Annotated[str | None, _flag("answer limit in tokens (default: the benchmark's)")] = None,
     thinking: Annotated[str | None, _flag("on, off, or auto: where benchmark and model are made for it")] = None,
@@ -191,6 +192,48 @@ def profile_samples(
     asked = Request((length,), tuple(request.parts(subset)), limit)
     result = timing.on_samples(model, names, benchmark, asked, device, dtype)
     report.print_samples_timing(result)
+    if json:
+        timing.write(result, json)
+
+
+@app.command()
+def agreement(
+    method: Annotated[Texts, _flag("methods (default: all); kvzip, the repeat pass, is always there")] = None,
+    benchmark: Annotated[str, typer.Option(help="where contexts and questions come from (default: needles)")] = "",
+    length: Annotated[Texts, _flag("context lengths in tokens (default: the benchmark's)")] = None,
+    subset: Annotated[Texts, _flag("subsets (default: all)")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="samples of each subset")] = 2,
+    data: Annotated[Path | None, _flag("any text in place of a benchmark, or the benchmark's local rows")] = None,
+    removed: Annotated[str, typer.Option(help="fraction that the kept sets lack, in each head")] = "0.5",
+    option: Annotated[Texts, _flag("METHOD.NAME=VALUE; several values are several methods")] = None,
+    model: Model = DEFAULT_MODEL,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    plugin: Annotated[Texts, _flag("Python files that register methods")] = None,
+    json: Json = None,
+) -> None:
+    """How alike methods' scores and kept sets are, and how much of what a question uses each of them keeps."""
+    _quiet()
+    from benchmarks.base import Request
+    from harness import agreement as compared
+    from harness import profile as timing
+    from harness import request
+    from harness.agreement_report import print_agreement
+    from harness.grid import parse_removed
+    from methods.registry import load_plugin
+
+    timing.check_writable(json)
+    for path in request.parts(plugin):
+        load_plugin(Path(path))
+    lengths = request.counts("length", length) if length else ()
+    rows = Request(lengths, tuple(request.parts(subset)), limit, data, seed)
+    names = tuple(request.parts(method)) or ("all",)
+    asked = compared.Asked(
+        names, parse_removed(removed), benchmark, rows, model, device, dtype, request.options(option or [])
+    )
+    result = compared.agreement(asked)
+    print_agreement(result)
     if json:
         timing.write(result, json)
 

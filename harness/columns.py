@@ -8,6 +8,12 @@ from typing import Any, NamedTuple
 #: of a run made before a figure was reported, cells lack it
 Cell = dict[str, Any]
 UNKNOWN = "n/a"
+#: what is reported of variants that read a given answer: metric -> heading and format
+FIDELITY = {
+    "kl_mean": ("KL", "{:.4f}"),
+    "kl_p95": ("KL 95th", "{:.4f}"),
+    "ppl_ratio": ("perplexity x", "{:.3f}"),
+}
 
 
 class Column(NamedTuple):
@@ -32,6 +38,8 @@ def extra_columns(cells: Sequence[Cell]) -> list[Column]:
         columns.append(Column("at limit", lambda cell: _blank(cell.get("limit_share"), "{:.0%}")))
     if _has(cells, "answered"):
         columns.append(Column("answered", lambda cell: _blank(cell["metrics"].get("answered"), "{:.0%}")))
+    if _has(cells, "kl_mean"):
+        columns += [_metric(title, name, form) for name, (title, form) in FIDELITY.items()]
     passes = dict.fromkeys(name for cell in cells for name in cell["metrics"] if name.startswith("pass@"))
     columns += [_pass(name) for name in passes if name not in ("pass@1", "pass@1_se")]
     return columns
@@ -58,6 +66,10 @@ def number(score: float | None) -> str:
 
 def _has(cells: Sequence[Cell], metric: str) -> bool:
     return any(metric in cell["metrics"] for cell in cells)
+
+
+def _metric(title: str, name: str, form: str) -> Column:
+    return Column(title, lambda cell: _blank(cell["metrics"].get(name), form))
 
 
 def _pass(name: str) -> Column:

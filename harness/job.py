@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import benchmarks.registry
+from benchmarks import fidelity
 from benchmarks.base import Benchmark, Request, Sample, content_hash
 from harness import grid, middle, models, provenance, thinking
 from harness.engine.adapter import describe
@@ -65,7 +66,7 @@ class Job:
     @property
     def folder(self) -> RunFolder:
         name = models.short_name(self.request.model).rpartition("/")[2].lower()
-        kinds = "-".join(dict.fromkeys(item.benchmark.name for item in self.items))
+        kinds = "-".join(dict.fromkeys(item.benchmark.name for item in self.items)).replace(":", "-")
         return RunFolder(self.request.out / f"{name}-{kinds}-{content_hash(self.configuration)[:8]}")
 
     @property
@@ -87,7 +88,8 @@ def resolve(request: RunRequest) -> Job:
     _check_out(request.out)
     for path in request.plugin:
         load_plugin(path)
-    wanted = [benchmarks.registry.get(name) for name in request.benchmark]
+    named = [benchmarks.registry.get(name) for name in request.benchmark]
+    wanted = fidelity.settled(named, request.reference, request.data)
     phase = _phase(request, wanted)
     requests = {b.name: _request_for(b, request, wanted) for b in wanted}
     for benchmark in wanted:

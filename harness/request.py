@@ -45,6 +45,7 @@ class RunRequest:
     subset: tuple[str, ...] = ()
     limit: int | None = None
     data: Path | None = None
+    reference: str | None = None
     model: str = DEFAULT_MODEL
     device: str = "auto"
     dtype: str = "auto"
@@ -162,7 +163,7 @@ def counts(label: str, value: Any) -> tuple[int, ...]:
     return _list_of(label, _count(label, 1))(value)
 
 
-def _options(value: Any) -> tuple[str, ...]:
+def options(value: Any) -> tuple[str, ...]:
     """``METHOD.NAME=VALUE``, several separated by commas or repeated; a comma inside a value is left alone."""
     items = value if isinstance(value, list | tuple) else [value]
     return tuple(part for item in items for part in re.split(r",\s*(?=\w+\.\w+=)", str(item)))
@@ -176,7 +177,7 @@ _PARSE: dict[str, Callable[[Any], Any]] = {
     "keep_tokens": _list_of("keep-tokens", _count("keep-tokens", 1)),
     "window": _list_of("window", _count("window", 0)),
     "sinks": _list_of("sinks", _count("sinks", 0)),
-    "option": _options,
+    "option": options,
     "benchmark": _list_of("benchmark", str),
     "length": _list_of("length", _count("length", 1)),
     "subset": _list_of("subset", str),
@@ -185,6 +186,7 @@ _PARSE: dict[str, Callable[[Any], Any]] = {
     "max_new_tokens": _count("max-new-tokens", 1),
     "seed": _count("seed", 0),
     "data": _path("data"),
+    "reference": _text("reference"),
     "out": _path("out"),
     "plugin": _list_of("plugin", Path),
     "model": _text("model"),

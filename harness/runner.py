@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks.base import Benchmark, Sample
 from benchmarks.thought import after_thought
-from harness import middle
+from harness import middle, reference
 from harness.engine.adapter import LanguageModel
 from harness.engine.cache import BLOCK_BYTES, Context, Failure, Scored, out_of_memory
 from harness.engine.decode import Answer, Question, decode_all
@@ -70,14 +70,16 @@ class Evaluator:
         context, questions = self._tokenise(group)
         asked = []
         for item, question in zip(group, questions, strict=True):
-            too_long = self._too_long(context, question)
+            too_long = self._too_long(item, context, question)
             if too_long:
                 yield from self._all_failed(item, context, too_long)
             else:
                 asked.append((item, question))
         if not asked:
             return
-        planned = [p for p in self.planned if any(p in self._missing(item) for item, _ in asked)]
+        forced = bool(group[0].benchmark.teacher_forced)  # always all rows, since figures depend on them in last digits
+        planned = [p for p in self.planned if forced or any(p in self._missing(item) for item, _ in asked)]
+        make = self._forced if forced else self._question
         try:
             scored = prefill(self.lm, context, [p.method for p in planned], self.seed, self.block_bytes)
             shape = (self.lm.info.layers, self.lm.info.kv_heads, len(context.ids))
@@ -92,16 +94,17 @@ class Evaluator:
             return
         for item, question in asked:
             try:
-                lines = list(self._question(item, question, context, scored, planned, made))
+                lines = list(make(item, question, context, scored, planned, made))
             except (MemoryError, RuntimeError) as error:
                 if not out_of_memory(error):
                     raise
                 lines = list(self._all_failed(item, context, _oom(error)))
             yield from lines
 
-    def _too_long(self, context: Context, question: Question) -> Failure | None:
-        needed = len(context.ids) + len(question.ids) + question.max_new_tokens
-        obstacle = self.lm.obstacle(len(context.ids), needed)
+    def _too_long(self, item: Item, context: Context, question: Question) -> Failure | None:
+        kind = item.benchmark.teacher_forced
+        more = reference.longest(kind, item.sample, context, question)
+        obstacle = self.lm.obstacle(len(context.ids), len(context.ids) + more)
         return Failure("truncated", f"prompt and answer: {obstacle}") if obstacle else None
 
     def _tokenise(self, group: list[Item]) -> tuple[Context, list[Question]]:
@@ -150,6 +153,38 @@ class Evaluator:
                     yield line.model_copy(update={"status": made.failed[i].status, "reason": made.failed[i].reason})
                 else:
                     yield self._answered(line, item, question, by_index[i][rollout], made, i)
+
+    def _forced(
+        self, item: Item, question: Question, context: Context, scored: Scored, planned: list[Planned], made: Masks
+    ) -> Iterator[Line]:
+        """Lines of a sample whose variants all read the same reference."""
+        kind = item.benchmark.teacher_forced
+        read = reference.reference(kind, item.sample, question, self.lm, scored.prefix, self.block_bytes)
+        running = [i for i in range(len(planned)) if i not in made.failed]
+        policies = [policy_of(planned[i]) for i in running]
+        stand = [planned[i].variant.positions for i in running]
+        keep = made.keep[running]
+        results = reference.read(self.lm, scored, keep, read, self.block_bytes, policies, self.seed, stand)
+        if isinstance(results, Failure):
+            yield from self._all_failed(item, context, results)
+            return
+        by_index, missing = dict(zip(running, results, strict=True)), self._missing(item)
+        for i in (i for i, one in enumerate(planned) if one in missing):
+            line = self._line(item, planned[i], context, 0)
+            if i in made.failed:
+                yield line.model_copy(update={"status": made.failed[i].status, "reason": made.failed[i].reason})
+                continue
+            found = {
+                "status": "too_short" if made.short[i] else "ok",
+                "prediction": None if read.answer is None else cut(self.prompts.decode(read.answer), item.sample.stop),
+                "finish_reason": read.finish_reason,
+                "generated_tokens": read.tokens,
+                "max_new_tokens": None if kind == "repeat" else line.max_new_tokens,
+                "bound_by": "protection" if made.bound[i] else None,
+                **accounting_of_parts(made.keep[i], by_index[i].kept),
+                **by_index[i].outcome,
+            }
+            yield Line(**{**line.model_dump(), **found})
 
     def _line(self, item: Item, planned: Planned, context: Context, rollout: int) -> Line:
         sample = item.sample
@@ -233,6 +268,15 @@ def accounting(keep: Tensor, question_tokens: int, kept_after: Sequence[int]) ->
         "removed_total": removed[-1],
         "removed_time_mean": sum(removed) / len(removed),
     }
+
+
+def accounting_of_parts(keep: Tensor, parts: Sequence[tuple[int, Sequence[int]]]) -> dict[str, int | float]:
+    """:func:`accounting` where each part, its question's tokens and the pairs kept after each step, started from the
+    pruned context: the mean over time is over all steps, the totals are those after the last part."""
+    each = [accounting(keep, *part) for part in parts]
+    steps = [len(kept) for _, kept in parts]
+    mean = sum(one["removed_time_mean"] * count for one, count in zip(each, steps, strict=True)) / sum(steps)
+    return {**each[-1], "removed_time_mean": mean}
 
 
 def histograms(planned: Sequence[Planned], scored: Scored, prefix: int) -> Iterator[dict[str, Any]]:

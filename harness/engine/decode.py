@@ -39,14 +39,16 @@ class Question:
 class Answer:
     """Generated ids without the stop token; ``finish_reason`` is ``stop``, ``length`` or ``nan``.
 
-    steps   forwards after the prefill: one with the question, then one for each token fed back
-    kept    pairs that the variant still sees after each of them, over layers and heads
+    steps    forwards after the prefill: one with the question, then one for each token fed back
+    kept     pairs that the variant still sees after each of them, over layers and heads
+    stopped  the stop token that ended it, if one did
     """
 
     ids: tuple[int, ...]
     finish_reason: str
     steps: int
     kept: tuple[int, ...] = field(default=(), compare=False)
+    stopped: int | None = field(default=None, compare=False)
 
 
 def decode(
@@ -156,6 +158,7 @@ class _Batch:
         self.generated: list[list[int]] = [[] for _ in rows]
         self.kept: list[list[int]] = [[] for _ in rows]
         self.reasons = ["length"] * len(rows)
+        self.stopped: list[int | None] = [None] * len(rows)
 
     def run(self) -> list[Answer]:
         question = self.question
@@ -171,8 +174,8 @@ class _Batch:
                     self.alive = [self.alive[place] for place in going]
                     self.state.select(going)
                 ids = torch.tensor([[self.generated[row][-1]] for row in self.alive], device=self.lm.device)
-        parts = zip(self.generated, self.reasons, self.kept, strict=True)
-        return [Answer(tuple(ids), reason, len(kept), tuple(kept)) for ids, reason, kept in parts]
+        parts = zip(self.generated, self.reasons, self.kept, self.stopped, strict=True)
+        return [Answer(tuple(ids), reason, len(kept), tuple(kept), stopped) for ids, reason, kept, stopped in parts]
 
     def _take(self, hidden: Tensor, step: int) -> list[int]:
         """Choose each row's next token; returns the places of the rows that go on."""
@@ -184,6 +187,7 @@ class _Batch:
                 self.reasons[row] = "nan"
             elif tokens[place] in self.question.stop_ids:
                 self.reasons[row] = "stop"
+                self.stopped[row] = tokens[place]
             else:
                 self.generated[row].append(tokens[place])
                 if self.question.stop_text(self.generated[row]):
