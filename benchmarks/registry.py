@@ -16,6 +16,7 @@ ENTRY_POINT_GROUP = "kvprune.benchmarks"
 #: built-in benchmarks and the module that registers each, imported when first asked for
 BUILT_IN: dict[str, str] = {
     "aime25": "benchmarks.aime25",
+    "multi-question": "benchmarks.multi_question",
     "needles": "benchmarks.needles",
     "ruler": "benchmarks.ruler",
 }

@@ -37,6 +37,10 @@ def run(
     option: Annotated[Texts, _flag("METHOD.NAME=VALUE; several values are several variants")] = None,
     phase: Annotated[str | None, _flag("when to prune: prefill, decode or both (default: the benchmark's)")] = None,
     query_aware: Annotated[bool | None, _flag("prune with the question in view", "--query-aware")] = None,
+    query_mode: Annotated[
+        Texts,
+        _flag("agnostic, aware, aware-reused; for benchmarks with several questions on a context", "--query-mode"),
+    ] = None,
     compat: Annotated[str | None, _flag("kvpress: protection, rounding and prompts of NVIDIA/kvpress")] = None,
     benchmark: Annotated[Texts, _flag("benchmarks (default: needles)")] = None,
     length: Annotated[Texts, _flag("context lengths in tokens (default: the benchmark's)")] = None,

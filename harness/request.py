@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from harness import query_modes
 from harness.defaults import DEFAULT_MODEL
 from harness.errors import HarnessError
 from harness.grid import Grid, parse_removed, parse_threshold
@@ -36,6 +37,7 @@ class RunRequest:
     option: tuple[str, ...] = ()
     phase: str = "prefill"
     query_aware: bool = False
+    query_mode: tuple[str, ...] = ()
     compat: str = ""
     thinking: str = "auto"
     rollouts: int | None = None
@@ -55,8 +57,8 @@ class RunRequest:
     force: bool = False
     given: frozenset[str] = field(default=frozenset(), compare=False)
 
-    def grid(self, phase: str | None = None, thinking: bool = False) -> Grid:
-        """The part that makes variants; ``phase`` and ``thinking`` are the resolved ones."""
+    def grid(self, phase: str | None = None, thinking: bool = False, query_modes: tuple[str, ...] = ()) -> Grid:
+        """The part that makes variants; ``phase``, ``thinking`` and ``query_modes`` are the resolved ones."""
         return Grid(
             self.method,
             self.budget,
@@ -70,6 +72,7 @@ class RunRequest:
             self.query_aware,
             self.compat,
             thinking,
+            query_modes,
         )
 
 
@@ -192,6 +195,7 @@ _PARSE: dict[str, Callable[[Any], Any]] = {
     "dtype": _text("dtype"),
     "phase": _text("phase"),
     "query_aware": _switch("query-aware"),
+    "query_mode": _list_of("query-mode", query_modes.parse),
     "resume": _switch("resume"),
     "force": _switch("force"),
 }

@@ -106,6 +106,7 @@ def _cell(
         "requested_removed": lines[0].requested_removed,
         "floor": floor,
         "bound_by": "protection" if any(line.bound_by for line in counted) else None,
+        **_paid(lines),
         "metrics": {
             **{name: fmean(values) for name, values in metrics.items()},
             **(rollout_metrics(counted, fact.pass_at) if fact.pass_at else {}),
@@ -135,6 +136,12 @@ def _unsupported(variant: Variant, benchmark: str, length: int | None, fact: Ben
         "status": "unsupported",
         "note": only(registry.get(variant.method).phases),
     }
+
+
+def _paid(lines: Iterable[Line]) -> dict[str, int]:
+    """The prefills that all these answers cost, where lines say so."""
+    known = [line.prefills_paid for line in lines if line.prefills_paid is not None]
+    return {"prefills_paid": sum(known)} if known else {}
 
 
 def _by_sample(lines: Iterable[Line]) -> list[float]:
