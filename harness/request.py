@@ -165,6 +165,11 @@ def counts(label: str, value: Any) -> tuple[int, ...]:
     return _list_of(label, _count(label, 1))(value)
 
 
+def texts(label: str, value: Any) -> tuple[str, ...]:
+    """Texts of a list flag, at least one."""
+    return _list_of(label, str)(value)
+
+
 def _options(value: Any) -> tuple[str, ...]:
     """``METHOD.NAME=VALUE``, several separated by commas or repeated; a comma inside a value is left alone."""
     items = value if isinstance(value, list | tuple) else [value]
