@@ -118,6 +118,9 @@ class Benchmark:
     chance: ClassVar[float] = 0.0
     #: phase of a run of this benchmark alone where ``--phase`` is not given
     default_phase: ClassVar[str] = "prefill"
+    #: query modes that a run compares unless told otherwise, for benchmarks with several questions on a context; empty:
+    #: no modes to compare (:mod:`harness.query_modes`)
+    query_modes: ClassVar[tuple[str, ...]] = ()
     #: models that can think do so here unless told otherwise
     thinks: ClassVar[bool] = False
     #: answer limit of all samples; a smaller one is said beside the results. None where subsets have their own

@@ -19,6 +19,7 @@ BUILT_IN: dict[str, str] = {
     "fidelity": "benchmarks.fidelity",
     "longbench": "benchmarks.longbench",
     "longbench_e": "benchmarks.longbench",
+    "multi-question": "benchmarks.multi_question",
     "needles": "benchmarks.needles",
     "ruler": "benchmarks.ruler",
     "ruler-4k": "benchmarks.ruler_published",

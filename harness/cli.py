@@ -38,6 +38,10 @@ def run(
     option: Annotated[Texts, _flag("METHOD.NAME=VALUE; several values are several variants")] = None,
     phase: Annotated[str | None, _flag("when to prune: prefill, decode or both (default: the benchmark's)")] = None,
     query_aware: Annotated[bool | None, _flag("prune with the question in view", "--query-aware")] = None,
+    query_mode: Annotated[
+        Texts,
+        _flag("agnostic, aware, aware-reused; for benchmarks with several questions on a context", "--query-mode"),
+    ] = None,
     compat: Annotated[str | None, _flag("kvpress: protection, rounding and prompts of NVIDIA/kvpress")] = None,
     benchmark: Annotated[Texts, _flag("benchmarks (default: needles)")] = None,
     length: Annotated[Texts, _flag("context lengths in tokens (default: the benchmark's)")] = None,
@@ -129,6 +133,43 @@ def models(
         listings.print_models()
     else:
         print(f"{fetch} lies in {known.fetch(fetch)}")
+
+
+@app.command("lm-eval")
+def lm_eval(
+    tasks: Annotated[Texts, _flag("tasks of lm-eval, or of --include-path")] = None,
+    method: Annotated[Texts, _flag("methods, or all (default: kvzap)")] = None,
+    budget: Annotated[Texts, _flag("head, layer, global, threshold (default: the method's own)")] = None,
+    removed: Annotated[Texts, _flag("removed fractions (default: 0.25,0.5,0.75)")] = None,
+    threshold: Annotated[Texts, _flag("thresholds tau of the threshold budget, as in --threshold=-6,-4")] = None,
+    keep_tokens: Annotated[Texts, _flag("pairs kept in each head, the window included", "--keep-tokens")] = None,
+    window: Annotated[Texts, _flag("protected recent pairs, for all methods (default: each one's own)")] = None,
+    sinks: Annotated[Texts, _flag("protected first pairs, for all methods (default: each one's own)")] = None,
+    option: Annotated[Texts, _flag("METHOD.NAME=VALUE; several values are several variants")] = None,
+    limit: Annotated[str | None, _flag("documents of each task")] = None,
+    include_path: Annotated[Path | None, _flag("folder with task files of your own", "--include-path")] = None,
+    num_fewshot: Annotated[int | None, _flag("examples in each prompt (default: the task's)", "--num-fewshot")] = None,
+    chat: Annotated[bool, typer.Option("--apply-chat-template", help="put prompts in the chat template")] = False,
+    model: Annotated[str | None, _flag("embedded name, folder, or Hugging Face name (default: smollm2-135m)")] = None,
+    device: Annotated[str | None, _flag("auto, cpu, cuda, cuda:N")] = None,
+    dtype: Annotated[str | None, _flag("auto, float32, bfloat16, float16, float64")] = None,
+    seed: Annotated[str | None, _flag("seed of examples and random scores (default: 0)")] = None,
+    plugin: Annotated[Texts, _flag("Python files that register methods")] = None,
+    json: Annotated[Path | None, _flag("write the figures here", "--json")] = None,
+) -> None:
+    """Run tasks of lm-eval on pruned caches: a column for the full cache and for each variant."""
+    own = ("tasks", "include_path", "num_fewshot", "chat", "json")
+    flags = {name: value for name, value in locals().items() if name not in ("own", *own) and value not in (None, [])}
+    _quiet()
+    from harness import lmeval, request
+    from harness import profile as timing
+
+    timing.check_writable(json)
+    names = request.texts("tasks", tasks)
+    result = lmeval.run(request.build(flags), names, include_path, num_fewshot, chat)
+    lmeval.show(result)
+    if json:
+        lmeval.write(result, json)
 
 
 profile = typer.Typer(help="Measure how long things take on this machine.", no_args_is_help=True)

@@ -36,6 +36,10 @@ def extra_columns(cells: Sequence[Cell]) -> list[Column]:
     if decoding or any(cell.get("sampling") for cell in cells):
         columns.append(Column("tokens", lambda cell: _blank(cell.get("generated_mean"), "{:,.0f}")))
         columns.append(Column("at limit", lambda cell: _blank(cell.get("limit_share"), "{:.0%}")))
+    if _has(cells, "exact_match"):
+        columns.append(Column("exact", lambda cell: number(cell["metrics"].get("exact_match"))))
+    if any("prefills_paid" in cell for cell in cells):
+        columns.append(Column("prefills", lambda cell: _blank(cell.get("prefills_paid"), "{:,}")))
     if _has(cells, "answered"):
         columns.append(Column("answered", lambda cell: _blank(cell["metrics"].get("answered"), "{:.0%}")))
     if _has(cells, "kl_mean"):

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
+from harness import query_modes
 from harness.errors import HarnessError
+from harness.query_modes import AGNOSTIC, AWARE
 from harness.variants import Plan, Planned, Variant, only, sinks_of
 from methods import compat, registry
 from methods.base import Method, MethodError, ModelInfo, Unsupported
@@ -36,6 +38,7 @@ class Grid:
     query_aware: bool = False
     compat: str = ""
     thinking: bool = False
+    query_modes: tuple[str, ...] = ()
 
 
 def parse_removed(text: str) -> Decimal:
@@ -64,7 +67,8 @@ def plan(grid: Grid, info: ModelInfo) -> Plan:
     """Resolve a grid for a model. Methods that cannot do what was asked are skipped with a note when others remain;
     with none left it is an error. Methods are bound here, so a missing surrogate shows before the model loads."""
     _check(grid, info)
-    query_mode = "aware" if grid.query_aware else "agnostic"
+    modes = grid.query_modes or ((AWARE,) if grid.query_aware else (AGNOSTIC,))
+    query_mode = AGNOSTIC if grid.query_modes else modes[0]  # the control's, whose mask no question changes
     control = registry.build("full", {"compat": grid.compat})
     options = json.dumps(control.options(), sort_keys=True)
     unpruned = Variant("full", phase=grid.phase, query_mode=query_mode, thinking=grid.thinking, options=options)
@@ -82,10 +86,14 @@ def plan(grid: Grid, info: ModelInfo) -> Plan:
             unsupported.append(_unsupported(instances[0], grid, query_mode))
             continue
         for budget in grid.budgets or (registry.get(name).default_budget,):
-            try:
-                planned += list(_plan_method(instances, budget, grid, info, query_mode))
-            except MethodError as error:
-                skipped[name if len(grid.budgets) < 2 else f"{name} {budget}"] = _note(error, grid)
+            for mode in modes:
+                reasons = {m: query_modes.refusal(m, mode, grid.phase) if grid.query_modes else "" for m in instances}
+                skipped |= {f"{name} {mode}": reason for reason in reasons.values() if reason}
+                able = [method for method, reason in reasons.items() if not reason]
+                try:
+                    planned += list(_plan_method(able, budget, grid, info, mode))
+                except MethodError as error:
+                    skipped[name if len(grid.budgets) < 2 else f"{name} {budget}"] = _note(error, grid)
     if len(planned) == 1 and skipped:
         told = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
         hint = f" (the phase is {grid.phase}; give another --phase or --method)" if unsupported else ""

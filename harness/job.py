@@ -12,7 +12,7 @@ from typing import Any
 import benchmarks.registry
 from benchmarks import fidelity
 from benchmarks.base import Benchmark, Request, Sample, content_hash
-from harness import grid, middle, models, provenance, thinking
+from harness import grid, middle, models, provenance, query_modes, thinking
 from harness.engine.adapter import describe
 from harness.errors import HarnessError
 from harness.models import EMBEDDED
@@ -91,6 +91,7 @@ def resolve(request: RunRequest) -> Job:
     named = [benchmarks.registry.get(name) for name in request.benchmark]
     wanted = fidelity.settled(named, request.reference, request.data)
     phase = _phase(request, wanted)
+    modes = query_modes.resolve(request.query_mode, request.query_aware, wanted)
     requests = {b.name: _request_for(b, request, wanted) for b in wanted}
     for benchmark in wanted:
         benchmark.check(requests[benchmark.name])
@@ -102,7 +103,7 @@ def resolve(request: RunRequest) -> Job:
     dtype = str(models.pick_dtype(request.dtype, device)).removeprefix("torch.")
     tokenizer = models.load_tokenizer(request.model)
     thinks = thinking.resolve(request.thinking, wanted, tokenizer, request.model)
-    planned = grid.plan(request.grid(phase, thinks), describe(config, request.model))
+    planned = grid.plan(request.grid(phase, thinks, modes), describe(config, request.model))
     prompts = Prompts(tokenizer, request.compat, thinks)
     items = [Item(b, _answered(b, s, request)) for b in wanted for s in b.samples(requests[b.name], prompts.text)]
     if not items:

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from harness import query_modes
 from harness.defaults import DEFAULT_MODEL
 from harness.errors import HarnessError
 from harness.grid import Grid, parse_removed, parse_threshold
@@ -36,6 +37,7 @@ class RunRequest:
     option: tuple[str, ...] = ()
     phase: str = "prefill"
     query_aware: bool = False
+    query_mode: tuple[str, ...] = ()
     compat: str = ""
     thinking: str = "auto"
     rollouts: int | None = None
@@ -56,8 +58,8 @@ class RunRequest:
     force: bool = False
     given: frozenset[str] = field(default=frozenset(), compare=False)
 
-    def grid(self, phase: str | None = None, thinking: bool = False) -> Grid:
-        """The part that makes variants; ``phase`` and ``thinking`` are the resolved ones."""
+    def grid(self, phase: str | None = None, thinking: bool = False, query_modes: tuple[str, ...] = ()) -> Grid:
+        """The part that makes variants; ``phase``, ``thinking`` and ``query_modes`` are the resolved ones."""
         return Grid(
             self.method,
             self.budget,
@@ -71,6 +73,7 @@ class RunRequest:
             self.query_aware,
             self.compat,
             thinking,
+            query_modes,
         )
 
 
@@ -163,6 +166,11 @@ def counts(label: str, value: Any) -> tuple[int, ...]:
     return _list_of(label, _count(label, 1))(value)
 
 
+def texts(label: str, value: Any) -> tuple[str, ...]:
+    """Texts of a list flag, at least one."""
+    return _list_of(label, str)(value)
+
+
 def options(value: Any) -> tuple[str, ...]:
     """``METHOD.NAME=VALUE``, several separated by commas or repeated; a comma inside a value is left alone."""
     items = value if isinstance(value, list | tuple) else [value]
@@ -194,6 +202,7 @@ _PARSE: dict[str, Callable[[Any], Any]] = {
     "dtype": _text("dtype"),
     "phase": _text("phase"),
     "query_aware": _switch("query-aware"),
+    "query_mode": _list_of("query-mode", query_modes.parse),
     "resume": _switch("resume"),
     "force": _switch("force"),
 }

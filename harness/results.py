@@ -54,12 +54,16 @@ class Line(VariantFields):
     (template prefix included) just before the first question token; ``removed_context`` is made of them.
     ``cached_pairs_total`` and ``kept_pairs_total`` are those of everything cached after the last step, and
     ``removed_total`` is made of them; ``removed_time_mean`` is the mean over steps. ``max_new_tokens`` is the answer
-    limit, ``sampling`` how tokens were drawn (None: greedy).
+    limit, ``sampling`` how tokens were drawn (None: greedy). Where benchmarks ask several questions of a
+    context, ``question_index`` is the question's place among them, from 0, and ``prefills_paid`` the prefills of the
+    context that a deployment would pay for this answer (:func:`harness.query_modes.numbered`).
     """
 
     requested_removed: float | None = None
     sample_id: str
     context_id: str
+    question_index: int | None = None
+    prefills_paid: int | None = None
     benchmark: str
     subset: str
     length: int | None

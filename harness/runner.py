@@ -18,8 +18,10 @@ from harness.engine.cache import BLOCK_BYTES, Context, Failure, Scored, out_of_m
 from harness.engine.decode import Answer, Question, decode_all
 from harness.engine.prefill import prefill
 from harness.engine.sampling import Sampling
-from harness.masks import Masks, masks, policy_of
+from harness.masks import Masks, policy_of
 from harness.prompts import Prompts, cut
+from harness.query_modes import numbered
+from harness.question_masks import QuestionMasks, later_methods, once_methods
 from harness.results import Line
 from harness.variants import Planned
 
@@ -53,8 +55,10 @@ class Evaluator:
     def run(self, items: Sequence[Item], histogram: Callable[[dict[str, Any]], None] | None = None) -> Iterator[Line]:
         """The missing lines, sample by sample, variants in their planned order. Samples on one context must be
         neighbours; they share its prefill."""
-        for _, group in itertools.groupby(items, key=self._cache_key):
-            yield from self._context(list(group), histogram or (lambda row: None))
+        for _, neighbours in itertools.groupby(items, key=self._cache_key):
+            group = list(neighbours)
+            lines = self._context(group, histogram or (lambda row: None))
+            yield from numbered([i.sample for i in group], lines) if group[0].benchmark.query_modes else lines
 
     def _cache_key(self, item: Item) -> tuple[str, str, bool, str, int | None]:
         sample = item.sample
@@ -63,7 +67,7 @@ class Evaluator:
         return item.benchmark.name, sample.context_id, sample.chat_template, own, room
 
     def _context(self, group: list[Item], histogram: Callable[[dict[str, Any]], None]) -> Iterator[Line]:
-        first = group[0].sample.sample_id
+        everything, first = group, group[0].sample.sample_id
         group = [item for item in group if self._missing(item)]
         if not group:
             return
@@ -80,10 +84,12 @@ class Evaluator:
         forced = bool(group[0].benchmark.teacher_forced)  # always all rows, since figures depend on them in last digits
         planned = [p for p in self.planned if forced or any(p in self._missing(item) for item, _ in asked)]
         make = self._forced if forced else self._question
+        in_view = not self.query_aware
+        once, later = once_methods(planned, in_view), later_methods(planned) if in_view else []
+        earliest = next(q for item in everything if not self._too_long(item, context, q := self._ask(item.sample)))
         try:
-            scored = prefill(self.lm, context, [p.method for p in planned], self.seed, self.block_bytes)
-            shape = (self.lm.info.layers, self.lm.info.kv_heads, len(context.ids))
-            made = masks(planned, scored, shape, context.prefix)
+            scored = prefill(self.lm, context, once, self.seed, self.block_bytes, later)
+            made = QuestionMasks(self.lm, planned, scored, earliest.ids, self.seed, self.block_bytes, in_view)
             for row in histograms(planned, scored, context.prefix):
                 histogram({"sample_id": first, **row})
         except (MemoryError, RuntimeError) as error:
@@ -94,7 +100,7 @@ class Evaluator:
             return
         for item, question in asked:
             try:
-                lines = list(make(item, question, context, scored, planned, made))
+                lines = list(make(item, question, context, scored, planned, made.of(question.ids)))
             except (MemoryError, RuntimeError) as error:
                 if not out_of_memory(error):
                     raise

@@ -120,6 +120,7 @@ def _cell(
         "n_cut": sum(line.prompt_cut for line in counted),
         "floor": floor,
         "bound_by": "protection" if any(line.bound_by for line in counted) else None,
+        **_paid(lines),
         "metrics": {
             **{name: fmean(values) for name, values in metrics.items()},
             **(rollout_metrics(counted, fact.pass_at) if fact.pass_at else {}),
@@ -162,6 +163,12 @@ def _note(variant: Variant) -> str:
     from methods import registry
 
     return only(registry.get(variant.method).phases)
+
+
+def _paid(lines: Iterable[Line]) -> dict[str, int]:
+    """The prefills that all these answers cost, where lines say so."""
+    known = [line.prefills_paid for line in lines if line.prefills_paid is not None]
+    return {"prefills_paid": sum(known)} if known else {}
 
 
 def _by_sample(lines: Iterable[Line]) -> list[float]:

@@ -42,17 +42,27 @@ class Context:
         return int.from_bytes(digest[:6], "big")
 
 
+class Shown(NamedTuple):
+    """What a prunable layer showed of the context: ``hidden [T, D]`` (``[0, D]`` where nobody reads it) and
+    ``queries [Hq, T, d]``."""
+
+    hidden: Tensor
+    queries: Tensor
+
+
 @dataclass
 class Prefix:
     """The full cache of a context: for each layer (all layers) keys and values ``[H, T, d]``, stored once.
 
-    ``last_hidden [T, D]`` are the last hidden states of the prefill.
+    last_hidden   ``[T, D]``, the last hidden states of the prefill
+    shown         for each prunable layer what it showed, where questions come into view later; else empty
     """
 
     context: Context
     keys: list[Tensor]
     values: list[Tensor]
     last_hidden: Tensor
+    shown: list[Shown] = field(default_factory=list)
 
     @property
     def cached(self) -> int:

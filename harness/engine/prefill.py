@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import BLOCK_BYTES, Context, Failure, Prefix, Scored, out_of_memory
+from harness.engine.cache import BLOCK_BYTES, Context, Failure, Prefix, Scored, Shown, out_of_memory
 from harness.engine.dense import DenseRun, Observer
 from harness.engine.passes import run_pass
 from methods.base import Method, MethodError, Observation, Pass
@@ -19,18 +19,26 @@ Result = TypeVar("Result")
 
 
 def prefill(
-    lm: LanguageModel, context: Context, methods: Sequence[Method] = (), seed: int = 0, block_bytes: int = BLOCK_BYTES
+    lm: LanguageModel,
+    context: Context,
+    methods: Sequence[Method] = (),
+    seed: int = 0,
+    block_bytes: int = BLOCK_BYTES,
+    later: Sequence[Method] = (),
 ) -> Scored:
     """Run the context once, dense, and score its pairs with every method; extra passes run once for all who share
-    them. The cache is not changed by scoring, nor are the hidden states."""
-    book = _ScoreBook(methods)
+    them. The cache is not changed by scoring, nor are the hidden states.
+
+    ``later`` are methods that score with a question in view (:mod:`harness.engine.in_view`); what that takes is kept.
+    """
+    book = ScoreBook(methods)
     prefix = Prefix(context, [], [], torch.empty(0))
     if not context.ids:
         nothing = torch.empty(lm.info.layers, lm.info.kv_heads, 0)
         return Scored(_empty(lm, context), dict.fromkeys(book.methods, nothing))
     ids = torch.tensor([context.ids], device=lm.device)
     run_seed = context.seed(seed)
-    run = DenseRun(lm, prefix, 0, run_seed, block_bytes, book.observe if book.methods else None)
+    run = DenseRun(lm, prefix, 0, run_seed, block_bytes, _observer(book, prefix, later))
     with run.engaged():
         prefix.last_hidden = lm.forward(ids, 0, run)[0]
         prefix.keys = [keys for keys, _ in run.grown]
@@ -44,6 +52,18 @@ def prefill(
     return Scored(prefix, book.stacked(lm.info.kv_heads, len(context.ids)), book.failed)
 
 
+def _observer(book: ScoreBook, prefix: Prefix, later: Sequence[Method]) -> Observer | None:
+    if not later:
+        return book.observe if book.methods else None
+    hidden = any("hidden" in method.needs for method in later)
+
+    def observe(seen: Observation) -> None:
+        prefix.shown.append(Shown(seen.hidden if hidden else seen.hidden[:0], seen.queries))
+        book.observe(seen)
+
+    return observe
+
+
 def _empty(lm: LanguageModel, context: Context) -> Prefix:
     shape = (lm.info.kv_heads, 0, lm.info.head_size)
     tensors = [torch.empty(shape, dtype=lm.dtype, device=lm.device) for _ in lm.attention]
@@ -51,7 +71,7 @@ def _empty(lm: LanguageModel, context: Context) -> Prefix:
     return Prefix(context, tensors, list(tensors), hidden)
 
 
-class _ScoreBook:
+class ScoreBook:
     """Collects scores layer by layer; what a layer showed is dropped before the next layer runs."""
 
     def __init__(self, methods: Sequence[Method]) -> None:

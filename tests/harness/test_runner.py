@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness import runner
+from harness import question_masks, runner
 from harness.masks import masks
 from harness.prompts import Prompts
 from harness.runner import Evaluator, accounting
@@ -117,7 +117,7 @@ def test_removed_is_measured_from_the_masks(
         seen.append(masks(*args))
         return seen[-1]
 
-    monkeypatch.setattr(runner, "masks", keeping)
+    monkeypatch.setattr(question_masks, "masks", keeping)
     made = evaluator("carded", "kvzip", "knorm", budgets=("global", "threshold"), thresholds=(-2.2,))
     lines = evaluate(made, some(1))
     question = len(made.prompts.question(" number 0?", " It is"))
