@@ -26,7 +26,8 @@ CLIP = 1.0
 VALIDATION = 0.05
 #: bytes of a mapped file that may be resident; of a larger one, rows are given back after use
 RESIDENT = 256 * 2**20
-#: bytes that become resident around a row that is read: the kernel maps neighbouring pages too
+#: bytes that become resident around a row that is read: the kernel maps neighbouring pages too (more where its page
+#: cache has large folios; all of it is clean, so the kernel can take it back)
 AROUND = 64 * 2**10
 
 
