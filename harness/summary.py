@@ -149,6 +149,8 @@ def _unsupported(
         "n": 0,
         "n_subsets": 0,
         "n_failed": 0,
+        "n_cut": 0,
+        "groups": {},
         "of_new_tokens": fact.answer_limit,
         "of_subsets": fact.subsets or None,
         "floor": False,
