@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -16,6 +17,9 @@ from harness.variants import Plan
 from methods.base import ModelInfo
 from tests.harness.toys import Toy, toy_sample
 
+ROOT = Path(__file__).parents[2]
+#: the run in results/ that is not ignored, which the README's table is made from
+COMMITTED = ROOT / "results" / re.findall(r"^!/results/(.+)/$", (ROOT / ".gitignore").read_text(), re.MULTILINE)[0]
 QUICK = ("--benchmark", "toy", "--method", "knorm,carded", "--removed", "0.5", "--limit", "2")
 HALF = (Decimal("0.5"),)
 INFO = ModelInfo("no-surrogate", layers=3, query_heads=9, kv_heads=3, head_size=8, hidden_size=54)

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.harness.driving import Ran, contents
+from tests.harness.driving import COMMITTED, Ran, contents
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, RANDOM, both, edit_json, lines_of, write_run
 
-COMMITTED = Path(__file__).parents[2] / "results" / "smollm2-135m-needles-980be708"
 Cli = Callable[..., Ran]
 #: one sample of red and two of blue lost
 LOSSES = {"red": [0.0, *[95.0] * 11], "blue": [95.0] * 10 + [45.0, 0.0]}

@@ -20,11 +20,10 @@ import pytest
 from harness.merging import boards
 from harness.reading import find
 from harness.summary import BenchmarkFacts, summarise
-from tests.harness.driving import Ran, contents
+from tests.harness.driving import COMMITTED, Ran, contents
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, RANDOM, both, edit_json, lines_of, write_run
 
 ROOT = Path(__file__).parents[2]
-COMMITTED = ROOT / "results" / "smollm2-135m-needles-980be708"
 CONTROL = lines_of(FULL, both(95))
 
 Cli = Callable[..., Ran]
@@ -285,7 +284,7 @@ def test_mistakes_get_one_message(cli: Cli, results: Path, tmp_path: Path, args:
 
 def test_the_committed_run_prints(cli: Cli) -> None:
     before = contents(COMMITTED)
-    out = cli("report", COMMITTED.parent).out
+    out = cli("report", COMMITTED).out
     assert "smollm2-135m, needles at 1,024 tokens" in out
     assert re.search(r"kvzip global 0\.875 .* 90\.0 .* -10\.0 tie ", out)
     assert re.search(r"kvzip global +│ 98\.2 ", out)

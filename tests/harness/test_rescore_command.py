@@ -14,12 +14,11 @@ import benchmarks.registry
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text
 from harness.execute import alone
 from harness.results import RunFolder
-from tests.harness.driving import QUICK, Ran, Runs, contents
+from tests.harness.driving import COMMITTED, QUICK, Ran, Runs, contents
 from tests.harness.made_runs import edit_json
 from tests.harness.toys import Toy, checksum, toy_sample
 
 pytestmark = pytest.mark.usefixtures("toys")
-COMMITTED = Path(__file__).parents[2] / "results" / "smollm2-135m-needles-980be708"
 Cli = Callable[..., Ran]
 
 
@@ -136,8 +135,10 @@ def test_another_version_of_the_benchmark_is_said(cli: Cli, done: Runs) -> None:
 
 def test_the_committed_run_has_the_scores_that_it_says(cli: Cli) -> None:
     before = contents(COMMITTED)
-    ran = cli("rescore", COMMITTED.parent, "--check")
-    assert (ran.code, ran.out) == (0, f"{COMMITTED.name}: 580 answers scored, 0 changed\n")
+    answers = len(RunFolder(COMMITTED).lines())
+    ran = cli("rescore", COMMITTED, "--check")
+    assert answers >= 580
+    assert (ran.code, ran.out) == (0, f"{COMMITTED.name}: {answers:,} answers scored, 0 changed\n")
     assert contents(COMMITTED) == before
 
 
