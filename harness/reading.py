@@ -43,7 +43,14 @@ class Reading:
 
     @cached_property
     def lines(self) -> list[Line]:
-        return self.folder.lines()
+        """All lines; :class:`HarnessError` where some of a run that was complete are gone."""
+        found, expected = self.folder.lines(), self.expected
+        if (self.stored or {}).get("complete") and expected is not None and len(found) < expected:
+            raise HarnessError(
+                f"{self.folder.path / 'samples.jsonl'} has {len(found):,} of the {expected:,} lines that the run had "
+                "when it was summarised; take it from a copy, or run the same command with --resume"
+            )
+        return found
 
     @cached_property
     def items(self) -> dict[str, dict[str, Any]]:

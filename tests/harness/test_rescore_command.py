@@ -133,6 +133,17 @@ def test_another_version_of_the_benchmark_is_said(cli: Cli, done: Runs) -> None:
     assert "note: toy was version 6, now 7" in cli("rescore", done.folder, "--check").out
 
 
+@pytest.mark.parametrize("left", [0, 1, -1])
+def test_a_run_that_lost_lines_is_refused_and_stays_as_it_is(cli: Cli, done: Runs, left: int) -> None:
+    path = done.folder / "samples.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:left]))
+    before = contents(done.folder)
+    for more in ((), ("--check",)):
+        ran = cli("rescore", done.folder, *more)
+        assert ran.code == 2 and "lines that the run had when it was summarised" in ran.err
+    assert contents(done.folder) == before
+
+
 def test_the_committed_run_has_the_scores_that_it_says(cli: Cli) -> None:
     before = contents(COMMITTED)
     answers = len(RunFolder(COMMITTED).lines())
