@@ -16,7 +16,7 @@ test: $(VENV)/.installed
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy methods benchmarks harness
+	$(BIN)/mypy methods benchmarks harness leaderboard
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -355,6 +355,19 @@ def rescore(
     raise typer.Exit(int(check and any(outcome.changed for outcome in outcomes)))
 
 
+@app.command()
+def leaderboard(
+    results: Annotated[list[Path] | None, typer.Argument(help="run folders, or folders of them")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="default: 8501 or the next free one")] = None,
+    address: Annotated[str, typer.Option(help="where to listen; 0.0.0.0 lets others in")] = "localhost",
+    browser: Annotated[bool, typer.Option(help="open a browser")] = True,
+) -> None:
+    """Look at results in a browser: curves, tables, samples, published figures. Reads files only."""
+    from harness import board
+
+    raise typer.Exit(board.serve(results or [Path("results")], port, address, browser))
+
+
 def main() -> None:
     """Entry point: a user's mistake is one message on standard error and exit code 2, without a traceback."""
     try:

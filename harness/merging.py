@@ -52,7 +52,7 @@ def boards(runs: Sequence[Reading]) -> list[Board]:
     groups: dict[str, list[tuple[Reading, dict[str, Any]]]] = {}
     for run in runs:
         for where in dict.fromkeys((cell["benchmark"], cell["length"]) for cell in run.summary["cells"]):
-            basis = _basis(run, *where)
+            basis = basis_of(run, *where)
             groups.setdefault(json.dumps(basis, sort_keys=True, default=str), []).append((run, basis))
     found = []
     for some in groups.values():
@@ -79,7 +79,7 @@ def _difference(board: Board, others: Sequence[Board]) -> str:
     return "other " + ", ".join(names) if names else "the control's scores differ"
 
 
-def _basis(run: Reading, benchmark: str, length: int | None) -> dict[str, Any]:
+def basis_of(run: Reading, benchmark: str, length: int | None) -> dict[str, Any]:
     """What must be the same for two runs' cells to be compared."""
     configuration = run.configuration
     cells = [c for c in run.summary["cells"] if (c["benchmark"], c["length"]) == (benchmark, length)]

@@ -127,13 +127,13 @@ def find(path: Path) -> Found:
     """The run at ``path``, or all runs in it, up to two folders down. A damaged one is told of, not fatal, unless it
     was itself asked for."""
     if (path / "run.json").is_file():
-        return Found([_checked(read(path))], [])
+        return Found([checked(read(path))], [])
     if not path.is_dir():
         raise HarnessError(f"{path} is not a folder; give a run folder or a folder of them{_nearby(path)}")
     runs, notes = [], []
-    for folder in _folders(path):
+    for folder in folders(path):
         try:
-            runs.append(_checked(read(folder)))
+            runs.append(checked(read(folder)))
         except HarnessError as error:
             notes.append(f"left out: {error}")
     if not runs:
@@ -142,7 +142,7 @@ def find(path: Path) -> Found:
     return Found(runs, notes)
 
 
-def _checked(run: Reading) -> Reading:
+def checked(run: Reading) -> Reading:
     """Reads what a report needs, so that damage shows here."""
     lines = run.summary["cells"]
     _ = run.items
@@ -151,7 +151,7 @@ def _checked(run: Reading) -> Reading:
     return run
 
 
-def _folders(path: Path) -> Iterator[Path]:
+def folders(path: Path) -> Iterator[Path]:
     names = ("run.json", "samples.jsonl", "samples.jsonl.gz")
     hits = {file.parent for depth in ("*", "*/*") for name in names for file in path.glob(f"{depth}/{name}")}
     yield from sorted(hits)

@@ -1,0 +1,41 @@
+"""Start the leaderboard: Streamlit in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from harness.errors import HarnessError
+
+APP = Path(__file__).resolve().parents[1] / "leaderboard" / "app.py"
+#: as leaderboard/frame.py reads it
+RESULTS = "KVPRUNE_RESULTS"
+
+
+def command(port: int | None, address: str, browser: bool) -> list[str]:
+    """The command line of Streamlit. Without a port it takes 8501 or the next free one."""
+    return [
+        *(sys.executable, "-m", "streamlit", "run", str(APP)),
+        *("--server.address", address),
+        *("--server.headless", str(not browser).lower()),
+        *("--browser.gatherUsageStats", "false"),
+        *(("--server.port", str(port)) if port else ()),
+    ]
+
+
+def serve(results: Sequence[Path], port: int | None = None, address: str = "localhost", browser: bool = True) -> int:
+    """Serve the board over ``results`` until it is stopped; Streamlit's exit code."""
+    for path in results:
+        if not path.is_dir():
+            raise HarnessError(f"{path} is not a folder; give run folders, or folders of them (default: results)")
+    if find_spec("streamlit") is None:
+        raise HarnessError("the leaderboard needs streamlit; python -m pip install 'streamlit>=1.67'")
+    named = os.pathsep.join(str(path.resolve()) for path in results)
+    try:
+        return subprocess.run(command(port, address, browser), env={**os.environ, RESULTS: named}).returncode
+    except KeyboardInterrupt:
+        return 0

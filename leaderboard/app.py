@@ -1,0 +1,34 @@
+"""The board: ``python -m harness leaderboard [RESULTS ...]``, or ``streamlit run leaderboard/app.py -- [RESULTS ...]``.
+
+Reads result files only; neither torch nor transformers is ever imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import streamlit as st
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:  # `streamlit run` knows the script's own folder alone
+    sys.path.insert(0, str(ROOT))
+
+PAGES = {
+    "overview": ("Overview", ":material/show_chart:"),
+    "benchmark": ("Benchmark", ":material/grid_on:"),
+    "adaptivity": ("Adaptivity", ":material/tune:"),
+    "inside": ("Look inside", ":material/search:"),
+    "speed": ("Memory and speed", ":material/speed:"),
+    "published": ("Published", ":material/menu_book:"),
+    "methods": ("Methods", ":material/list:"),
+}
+
+st.set_page_config(page_title="KV-cache pruning board", page_icon=":material/content_cut:", layout="wide")
+st.navigation(
+    [
+        st.Page(ROOT / "leaderboard" / "pages" / f"{name}.py", title=title, icon=icon, url_path=name)
+        for name, (title, icon) in PAGES.items()
+        if (ROOT / "leaderboard" / "pages" / f"{name}.py").is_file()
+    ]
+).run()

@@ -1,0 +1,232 @@
+"""The runs of one or more results folders, read once: what each holds, which may stand on one board, what is broken.
+
+Reading 500 summaries takes seconds, so what a page needs of a run is kept in the user's cache folder as JSON, keyed by
+the stamp (name, size, time of change) of the run's files. Nothing outside the folders given is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness import merging
+from harness.errors import HarnessError
+from harness.merging import Board
+from harness.pairs import scores_of
+from harness.reading import Reading, checked, folders, read
+
+#: raised whenever what is kept of a run changes, so that older entries are made anew
+EDITION = 1
+FILES = ("run.json", "items.jsonl", "samples.jsonl", "samples.jsonl.gz", "histograms.jsonl", "summary.json", "masks")
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A folder that could not be read, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one run holds of one benchmark and length.
+
+    basis    what another run must share to stand on the same board, see :func:`harness.merging.basis_of`
+    control  hash of the control's scores, sample by sample
+    """
+
+    benchmark: str
+    length: int | None
+    basis: dict[str, Any]
+    control: str
+    dtype: str
+    hardware: str
+
+    @property
+    def key(self) -> str:
+        return _digest(json.dumps(self.basis, sort_keys=True, default=str) + self.control)[:10]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One readable run folder."""
+
+    path: Path
+    stamp: Stamp
+    complete: bool
+    methods: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @cached_property
+    def reading(self) -> Reading:
+        return read(self.path)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs that share a board; ``key`` names it in an address and stays the same while its data do."""
+
+    key: str
+    part: Part
+    entries: tuple[Entry, ...]
+
+    @property
+    def title(self) -> str:
+        length = f" at {self.part.length:,} tokens" if self.part.length else ""
+        return f"{self.part.basis['model']}, {self.part.benchmark}{length}"
+
+
+@dataclass
+class Library:
+    """All runs found. ``broken`` are the folders that are listed with a reason in place of figures."""
+
+    entries: list[Entry]
+    broken: list[Broken]
+    _boards: dict[str, Board] = field(default_factory=dict)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """By model, benchmark and length; of one title the largest first."""
+        found: dict[str, list[tuple[Part, Entry]]] = {}
+        for entry in self.entries:
+            for part in entry.parts:
+                found.setdefault(part.key, []).append((part, entry))
+        groups = [Group(key, some[0][0], tuple(entry for _, entry in some)) for key, some in found.items()]
+        return sorted(groups, key=lambda group: (group.title, -len(group.entries), group.key))
+
+    def board(self, group: Group) -> Board:
+        """The cells, ranks, curves, pairs and alarms of a group; :class:`HarnessError` where a file broke meanwhile."""
+        if group.key not in self._boards:
+            self._boards[group.key] = _board(group)
+        return self._boards[group.key]
+
+
+def open_library(paths: Sequence[Path]) -> Library:
+    """Everything under ``paths``, up to two folders down; a folder that cannot be read is listed, never fatal."""
+    entries: list[Entry] = []
+    broken: list[Broken] = []
+    for path in dict.fromkeys(path.resolve() for path in paths):
+        for folder in [path] if (path / "run.json").is_file() else sorted(folders(path)):
+            found = entry(folder)
+            if isinstance(found, Broken):
+                broken.append(found)
+            else:
+                entries.append(found)
+    return Library(entries, broken)
+
+
+def stamps(paths: Sequence[Path]) -> tuple[Stamp, ...]:
+    """Changes when any run under ``paths`` does."""
+    return tuple(
+        stamp_of(folder)
+        for path in paths
+        for folder in ([path] if (path / "run.json").is_file() else sorted(folders(path)))
+    )
+
+
+def stamp_of(folder: Path) -> Stamp:
+    found = []
+    for name in FILES:
+        try:
+            stat = os.stat(folder / name)
+        except OSError:
+            continue
+        found.append((name, stat.st_size, stat.st_mtime_ns))
+    return (str(folder), 0, 0), *found
+
+
+def entry(folder: Path) -> Entry | Broken:
+    """One run folder, from the cache where its files have not changed."""
+    stamp = stamp_of(folder)
+    try:
+        kept = _cached("entry", stamp, lambda: _entry(folder))
+        return Entry(
+            folder, stamp, bool(kept["complete"]), tuple(kept["methods"]), tuple(Part(**part) for part in kept["parts"])
+        )
+    except HarnessError as error:
+        return Broken(folder.name, str(error))
+    except Exception as error:  # a foreign file may be wrong in any way: the board opens and lists it
+        return Broken(folder.name, f"cannot be read ({type(error).__name__}: {error})")
+
+
+def _entry(folder: Path) -> dict[str, Any]:
+    run = checked(read(folder))
+    cells = run.summary["cells"]
+    parts = []
+    for benchmark, length in dict.fromkeys((cell["benchmark"], cell["length"]) for cell in cells):
+        basis = merging.basis_of(run, benchmark, length)
+        basis["samples"] = _digest(json.dumps(basis["samples"]))  # of a thousand samples the list is no small thing
+        own = (line for line in run.lines if (line.benchmark, line.length) == (benchmark, length))
+        control = scores_of(line for line in own if line.level_kind == "none")
+        parts.append(
+            {
+                "benchmark": benchmark,
+                "length": length,
+                "basis": basis,
+                "control": _digest(json.dumps(control, sort_keys=True)),
+                "dtype": str(basis["dtype"]),
+                "hardware": str(run.run.get("hardware")),
+            }
+        )
+    methods = sorted({str(cell["method"]) for cell in cells})
+    return {"complete": bool(run.summary["complete"]), "methods": methods, "parts": parts}
+
+
+def _board(group: Group) -> Board:
+    runs = [one.reading for one in group.entries]
+    stamp = tuple(item for one in group.entries for item in one.stamp)
+    fields = ("cells", "ranks", "curves", "pairs", "alarms", "notes")
+
+    def make() -> dict[str, Any]:
+        board = next(
+            board
+            for board in merging.boards(runs)
+            if (board.benchmark, board.length) == (group.part.benchmark, group.part.length)
+        )
+        return {name: getattr(board, name) for name in fields}
+
+    kept = _cached("board", (*stamp, (group.key, 0, 0)), make)
+    basis = group.part.basis
+    where = (str(basis["model"]), group.part.benchmark, group.part.length)
+    return Board(*where, runs=runs, basis=basis, **{name: kept[name] for name in fields})
+
+
+def _cached(kind: str, stamp: Iterable[Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """``make()``, or what it gave before for the same stamp. A cache that cannot be read or written costs time only."""
+    file = cache_folder() / f"{kind}-{_digest(json.dumps([EDITION, *stamp]))[:32]}.json"
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        pass
+    made = json.loads(json.dumps(make(), default=str))
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as out:
+            json.dump(made, out)
+        os.replace(out.name, file)
+    except OSError:
+        pass
+    return dict(made)
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "kvprune" / "board"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

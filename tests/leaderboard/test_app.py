@@ -1,0 +1,51 @@
+"""Each page opens on the committed run, without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from harness.board import APP, RESULTS, command
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "leaderboard" / "pages").glob("*.py"))
+
+
+@pytest.fixture(autouse=True)
+def _on_committed_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(RESULTS, str(ROOT / "results"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_opens(page: Path) -> None:
+    app = AppTest.from_file(str(page), default_timeout=120).run()
+    assert not app.exception
+    assert app.title[0].value
+
+
+def test_the_app_opens_with_its_first_page() -> None:
+    app = AppTest.from_file(str(APP), default_timeout=120).run()
+    assert not app.exception
+    assert app.title[0].value == "KV-cache pruning, measured"
+
+
+def test_a_page_imports_no_torch() -> None:
+    code = (
+        "import sys, runpy\n"
+        "from streamlit.testing.v1 import AppTest\n"
+        f"AppTest.from_file({str(APP)!r}, default_timeout=120).run()\n"
+        "assert not {'torch', 'transformers'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_streamlit_is_told_port_and_address() -> None:
+    line = command(8600, "localhost", browser=False)
+    assert line[line.index("--server.port") + 1] == "8600"
+    assert line[line.index("--server.headless") + 1] == "true"
+    assert "--server.port" not in command(None, "localhost", browser=True)
