@@ -23,6 +23,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file
@@ -30,6 +31,7 @@ from torch import Tensor
 from transformers.utils import logging
 
 from harness import models, provenance
+from harness.engine.masked import MaskedRun
 from harness.engine.prefill import Context, Scored, prefill
 from harness.grid import Grid, plan
 from harness.masks import masks
@@ -72,6 +74,8 @@ EXPLAINED = {
     **dict.fromkeys(("snapkv layer", "expected_attention layer", "expected_attention_plain layer"),
                     "AdaKV's floor counts from the pairs that are not protected"),
 }  # fmt: skip
+#: what re-rotated keys lead to, compared as log-probabilities of the question's tokens; float32 noise is about 1e-4
+REROTATED, SAME_LOG_PROBABILITY = "streaming_llm_rerotated", 1e-3
 #: methods whose scores are places, which say nothing but the order
 PLACES = ("streaming_llm",)
 
@@ -111,16 +115,20 @@ def main() -> None:
     text = cut(asked.text.read_text(encoding="utf-8"), prompts, asked.length)
     with tempfile.TemporaryDirectory() as work:
         job = job_of(loaded.lm.info, prompts.context(text), text, asked.removed)
+        job["question_ids"] = list(prompts.question(QUESTION, ANSWER_PREFIX))
         theirs = Theirs(asked.python, asked.gguf, job, asked.work or Path(work))
     rows = [row for compat in ("kvpress", "") for row in compare(loaded.lm, prompts.context(text), job, theirs, compat)]
     same = {mode: ids == theirs.said["prompts"][mode] for mode, ids in assembled(prompts, text).items()}
-    show(rows, job, same)
+    expected = rerotated(loaded.lm, prompts.context(text), job, theirs)
+    show(rows, job, same, expected)
     if asked.json:
         levels = {"removed": asked.removed, "taus": {case: at for case, at in job["levels"].items() if "thr" in case}}
         where = {"length": asked.length, **levels, **provenance.commit(), "versions": provenance.versions()}
         result = {**where, "theirs": theirs.said["versions"], "prompts": same, "rows": [row._asdict() for row in rows]}
+        result["rerotated"] = expected
         asked.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    sys.exit(0 if all(row.good for row in rows) and all(same.values()) else 1)
+    good = all(row.good for row in rows) and all(same.values())
+    sys.exit(0 if good and all(value <= SAME_LOG_PROBABILITY for value in expected.values()) else 1)
 
 
 def cut(text: str, prompts: Prompts, length: int) -> str:
@@ -152,7 +160,7 @@ def job_of(info: ModelInfo, context: Context, text: str, removed: str) -> dict[s
             levels[f"{name} {budget}"] = taus(info, name) if budget == "threshold" else shares
     weights = {f"kvzap_{kind}": str(committed(info.name, kind)) for kind in ("linear", "mlp")}
     prompt = {"ids": list(context.ids), "text": text, "question": QUESTION, "answer_prefix": ANSWER_PREFIX}
-    return {**prompt, "levels": levels, "weights": weights, "kvzip": KVZIP}
+    return {**prompt, "levels": levels, "weights": weights, "kvzip": KVZIP, "rerotated": shares}
 
 
 def taus(info: ModelInfo, name: str) -> list[float]:
@@ -175,6 +183,7 @@ class Theirs:
             subprocess.run([python, script, job_file, gguf.resolve(), work], check=True, cwd=work)
         self.scores = load_file(work / "scores.safetensors")
         self.kept = load_file(work / "kept.safetensors")
+        self.rerotated = load_file(work / "rerotated.safetensors")
         self.said = json.loads((work / "said.json").read_text(encoding="utf-8"))
 
 
@@ -205,6 +214,23 @@ def compare(lm: Any, context: Context, job: dict[str, Any], theirs: Theirs, comp
         row_of(case, own, scored, [next(kept) for _ in own], job, theirs, context.prefix)
         for case, own in by_case.items()
     ]
+
+
+def rerotated(lm: Any, context: Context, job: dict[str, Any], theirs: Theirs) -> dict[str, float]:
+    """By level: the largest difference of a log-probability after any token of the question, read through
+    StreamingLLM's pairs with positions counted inside the cache."""
+    removed = tuple(map(Decimal, map(str, job["rerotated"])))
+    planned = plan(Grid((REROTATED,), removed=removed, compat="kvpress"), lm.info).planned[1:]
+    scored = prefill(lm, context, [p.method for p in planned])
+    made = masks(planned, scored, (lm.info.layers, lm.info.kv_heads, len(context.ids)), context.prefix)
+    question = torch.tensor([job["question_ids"]])
+    positions = [p.variant.positions for p in planned]
+    run = MaskedRun(lm, scored.prefix, made.keep, question.shape[1], positions=positions)
+    with torch.inference_mode(), run.engaged():
+        hidden = run.advance(question.expand(len(planned), -1))
+        ours = lm.logits(hidden).float().log_softmax(dim=-1)
+    found = zip(job["rerotated"], ours, strict=True)
+    return {str(level): float((own - theirs.rerotated[str(level)]).abs().max()) for level, own in found}
 
 
 def row_of(
@@ -260,7 +286,7 @@ def beyond_ties(ours: Tensor, other: Tensor, scores: Tensor, budget: str, level:
     return found
 
 
-def show(rows: list[Row], job: dict[str, Any], same: dict[str, bool]) -> None:
+def show(rows: list[Row], job: dict[str, Any], same: dict[str, bool], expected: dict[str, float]) -> None:
     table = Table("case", "compat", "scores", "layer", "pairs that differ, by level", "beyond ties", "verdict")
     for row in rows:
         verdict = "explained: " + row.explained if row.explained else "equal" if row.good else "DIFFERENT"
@@ -271,6 +297,10 @@ def show(rows: list[Row], job: dict[str, Any], same: dict[str, bool]) -> None:
         )
     console = Console(width=180)
     console.print(table)
+    console.print(
+        f"{REROTATED}, largest difference of a log-probability: "
+        + ", ".join(f"{value:.1e} at {level}" for level, value in expected.items())
+    )
     console.print(
         "prompt ids equal: " + ", ".join(f"{mode} {'yes' if equal else 'NO'}" for mode, equal in same.items())
     )

@@ -54,6 +54,8 @@ def main() -> None:
         found.prefill(eager=True)
         for case, setting in job["kvzip"].items():
             found.kvzip(case, setting)
+        expected = {f"{level}": found.rerotated(level) for level in job["rerotated"]}
+    save_file(expected, folder / "rerotated.safetensors")
     save_file(found.scores, folder / "scores.safetensors")
     save_file(found.kept, folder / "kept.safetensors")
     versions = {"kvpress": kvpress_version(), "transformers": transformers.__version__, "torch": torch.__version__}
@@ -159,6 +161,18 @@ class Found:
                 vars(scorer).pop("score", None)
 
         return hook
+
+    def rerotated(self, level: float) -> Tensor:
+        """Log-probabilities ``[n, vocabulary]`` after each token of the question, read as the pipeline reads it: from
+        the number of kept pairs on, over StreamingLLM's pairs with keys rotated to their places in the cache."""
+        self.model.set_attn_implementation("sdpa")
+        cache = DynamicCache()
+        with kvpress.KeyRerotationPress(kvpress.StreamingLLMPress(level))(self.model):
+            self.model.model(input_ids=self.ids, past_key_values=cache)
+        start, question = cache.get_seq_length(), torch.tensor([self.job["question_ids"]])
+        places = torch.arange(start, start + question.shape[1]).unsqueeze(0)
+        logits = self.model(input_ids=question, past_key_values=cache, position_ids=places).logits
+        return logits[0].float().log_softmax(dim=-1).contiguous()
 
     def kvzip(self, case: str, setting: dict[str, Any]) -> None:
         """KVzip's passes once, then its own selection for each budget and level."""

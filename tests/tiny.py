@@ -30,26 +30,14 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from harness.conformance import models
+from harness.conformance.models import VOCABULARY
 from harness.engine.adapter import LanguageModel
 from harness.engine.cache import Prefix
 from harness.engine.masked import MaskedRun
 
-VOCABULARY = 97
-#: 9 query heads over 3 KV heads, an odd vocabulary, an odd hidden width
-SHAPE: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 54,
-    "intermediate_size": 40,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "head_dim": 8,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": False,
-    "pad_token_id": None,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
+#: that of ``check-method``, for contexts of a few hundred tokens
+SHAPE: dict[str, Any] = {**models.SHAPE, "max_position_embeddings": 512}
 #: family -> model class, configuration class, what it adds to SHAPE
 MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "llama": (LlamaForCausalLM, LlamaConfig, {}),
@@ -64,16 +52,7 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "mistral_sliding": (MistralForCausalLM, MistralConfig, {"sliding_window": 8}),
     "phi3": (Phi3ForCausalLM, Phi3Config, {"hidden_size": 72}),
     "phi3_sliding": (Phi3ForCausalLM, Phi3Config, {"hidden_size": 72, "sliding_window": 8}),
-    "gemma3": (
-        Gemma3ForCausalLM,
-        Gemma3TextConfig,
-        {
-            "num_hidden_layers": 4,
-            "sliding_window": 8,
-            "query_pre_attn_scalar": 5,
-            "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
-        },
-    ),
+    "gemma3": (Gemma3ForCausalLM, Gemma3TextConfig, models.SLIDING),
 }
 #: prunable layers of each
 PRUNABLE = {
