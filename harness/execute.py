@@ -88,9 +88,7 @@ def _evaluator(job: Job, lm: LanguageModel, lines: Sequence[Line], keeper: MaskK
     )
 
 
-def _add_masks(
-    job: Job, folder: RunFolder, lines: Sequence[Line], keeper: MaskKeeper, stale: tuple[str, ...]
-) -> None:
+def _add_masks(job: Job, folder: RunFolder, lines: Sequence[Line], keeper: MaskKeeper, stale: tuple[str, ...]) -> None:
     """The masks that a complete run lacks: a prefill of each of their contexts, and no answer."""
     if stale:
         raise HarnessError(

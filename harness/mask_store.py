@@ -119,11 +119,7 @@ class StoredMasks:
 
     def kept(self, variant: str) -> Flags:
         """The keep mask of a variant, bool ``[L, H, T]``. A variant that has none here: :class:`HarnessError`."""
-        if variant not in self.variants:
-            known = ", ".join(self.variants)
-            raise HarnessError(f"no mask of variant {variant!r} is stored for {self.sample_id}; there are: {known}")
-        bits = self.packed[self.index[self.variants.index(variant)]]
-        return np.unpackbits(bits, count=math.prod(self.shape)).reshape(self.shape).astype(bool)
+        return np.unpackbits(self._bits(variant), count=math.prod(self.shape)).reshape(self.shape).astype(bool)
 
     def share_by_token(self, variant: str) -> Shares:
         """Of each token, the share of its pairs over layers and heads that is kept, ``[T]``, 0..1."""
@@ -135,10 +131,21 @@ class StoredMasks:
         kept = self.kept(variant)
         return kept.mean(axis=2) if self.shape[2] else np.ones(self.shape[:2])
 
+    def kept_pairs(self, variant: str) -> int:
+        """How many pairs a variant keeps, which its lines have as ``kept_pairs``."""
+        return int(np.bitwise_count(self._bits(variant)).sum())
+
     def removed(self, variant: str) -> float:
-        """The removed fraction of a variant's mask, which its line has as ``removed_context``; 0 of no pairs."""
-        kept = self.kept(variant)
-        return (kept.size - int(kept.sum())) / kept.size if kept.size else 0.0
+        """The removed fraction of a variant's mask, which its lines have as ``removed_context``; 0 of no pairs."""
+        pairs = math.prod(self.shape)
+        return (pairs - self.kept_pairs(variant)) / pairs if pairs else 0.0
+
+    def _bits(self, variant: str) -> NDArray[np.uint8]:
+        if variant not in self.variants:
+            known = ", ".join(self.variants)
+            raise HarnessError(f"no mask of variant {variant!r} is stored for {self.sample_id}; there are: {known}")
+        bits: NDArray[np.uint8] = self.packed[self.index[self.variants.index(variant)]]
+        return bits
 
 
 def file_name(sample_id: str) -> str:
@@ -247,6 +254,7 @@ def _checked(archive: zipfile.ZipFile) -> StoredMasks:
         len(index) == len(about.variants) == len(set(about.variants))
         and packed.shape[1] == -(-pairs // 8)
         and bool(((index >= 0) & (index < len(packed))).all())
+        and not bool((packed[:, -1:] & ((1 << -pairs % 8) - 1)).any())  # no bits after the last pair
         and about.prefix <= cached
         and (tokens is None or len(tokens) == cached)
         and (lengths is None or (len(lengths) == cached and bool((lengths >= 0).all())))

@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -326,5 +325,5 @@ def test_numpy_reads_the_file_without_pickle(tmp_path: Path) -> None:
         "index": "<i4",
         "tokens": "|u1",
     }
-    assert zlib.crc32(parts["masks"].tobytes()) == zlib.crc32(np.packbits(some_masks().reshape(4, -1), axis=1).tobytes())
+    assert np.array_equal(parts["masks"], np.packbits(some_masks().reshape(4, -1), axis=1))
     assert io.BytesIO(parts["tokens"].tobytes()).read().startswith(b'[" t0"')

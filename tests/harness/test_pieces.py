@@ -38,7 +38,7 @@ def metaspace() -> PreTrainedTokenizerFast:
     )
     special = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, show_progress=False)
-    core.train_from_iterator([text for text in TEXTS[:2] * 3], trainer)
+    core.train_from_iterator(TEXTS[:2] * 3, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>", unk_token="<unk>")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import benchmarks.registry
+from benchmarks import question_rows
 from harness import mask_store, provenance, runner
 from harness.engine.adapter import LanguageModel
 from harness.engine.prefill import prefill
@@ -21,10 +22,12 @@ from harness.mask_store import StoredMasks, path_of
 from harness.masks import masks
 from harness.prompts import Prompts
 from harness.query_modes import MODES
+from harness.reading import read
 from harness.request import RunRequest, build
 from harness.results import Line
 from harness.runner import Evaluator, Item
-from tests.harness.driving import HALF, QUICK, Runs, decimals, evaluate, shorten, some
+from leaderboard.inside import sample_view, samples_with_masks
+from tests.harness.driving import HALF, QUICK, Runs, evaluate, shorten, some
 from tests.harness.test_query_modes import answer_by_hand, h2o_by_hand, pair
 from tests.harness.toys import Toy, toy_sample
 from tests.tiny import Plain
@@ -60,7 +63,7 @@ def test_masks_of_all_budgets_are_those_that_were_pruned_with(
     grid: dict[str, Any] = {"budgets": ("head", "layer", "global", "threshold"), "thresholds": (-2.2, -1.0)}
     if phase != "prefill":
         grid["budgets"] = ("head", "threshold")
-    made = evaluator(*methods, removed=decimals("0.25", "0.5"), phase=phase, **grid)
+    made = evaluator(*methods, phase=phase, **grid)
     items = some(3)
     lines, stored, _ = keeping(made, items, tmp_path)
     assert set(stored) == {item.sample.sample_id for item in items}
@@ -314,3 +317,35 @@ def test_the_flag_is_a_key_of_the_configuration_file(tmp_path: Path) -> None:
     path.write_text("store-masks: -1\n", encoding="utf-8")
     with pytest.raises(HarnessError, match="--store-masks"):
         build({}, path)
+
+
+def test_texts_that_are_not_stored_come_from_the_rows(runs: Runs, tmp_path: Path) -> None:
+    named = ((1, "a"), (2, "b"))
+    texts = [f"Note {n}: the accéss code of {key} 日本\U0001f9ea is: {n}234567. " * 4 for n, key in named]
+    rows = [
+        {"context": text, "question": f"Which code{end}?", "answers": [text[:9], "x"], "max_new_tokens": 3}
+        for text in texts
+        for end in ("", " is it")
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    question_rows.read.cache_clear()
+    flags = ("--benchmark", "multi-question", "--data", path, "--method", "h2o", "--removed", "0.5")
+    done = runs(*flags, "--store-masks", "3")
+    assert done.code == 0, done.err
+    run = read(runs.folder)
+    places = samples_with_masks(run)
+    assert len(places) == 3
+    for number, place in enumerate(places):
+        closed = sample_view(run, place.sample_id)
+        assert closed.tokens is None and "--data" in closed.tokens_note
+        view = sample_view(run, place.sample_id, path)
+        assert view.tokens is not None and "".join(view.tokens[view.prefix :]) == rows[number]["context"]
+        assert set("".join(view.tokens[: view.prefix])) == {"·"}
+        assert view.question == rows[number]["question"] and view.references == tuple(rows[number]["answers"])
+        assert all(shown.agrees for shown in view.variants)
+    rows[0]["question"] = "Another?"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    question_rows.read.cache_clear()
+    with pytest.raises(HarnessError, match="--data"):
+        sample_view(run, places[0].sample_id, path)
