@@ -67,7 +67,7 @@ class MaskKeeper:
         sample = item.sample
         able = [index for index in range(len(planned)) if index not in made.failed]
         labels = [planned[index].variant.label for index in able]
-        keep = made.keep[able].cpu().numpy()
+        keep = [made.keep[index].cpu().numpy() for index in able]  # views, as all of them may take gigabytes
         for label, mask in zip(labels, keep, strict=True):
             then, now = self._kept.get((sample.sample_id, label)), int(mask.sum())
             if then not in (None, now):
@@ -76,6 +76,7 @@ class MaskKeeper:
                     "versions are others"
                 )
                 return
+        _, layers, heads, cached = made.keep.shape
         decode = partial(self.prompts.tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         texts = pieces(context.ids, decode)
         about = mask_store.About(
@@ -84,7 +85,7 @@ class MaskKeeper:
             benchmark=item.benchmark.name,
             subset=sample.subset,
             length=sample.length,
-            shape=(keep.shape[1], keep.shape[2], keep.shape[3]),
+            shape=(layers, heads, cached),
             prefix=context.prefix,
             cut=context.cut,
             variants=tuple(labels),

@@ -162,17 +162,17 @@ def path_of(run: Path, sample_id: str) -> Path:
 def write(
     path: Path,
     about: About,
-    keep: Flags,
+    keep: Sequence[Flags],
     tokens: Sequence[str] | None = None,
     lengths: Sequence[int] | None = None,
 ) -> None:
     """Write a sample's file, whole or not at all; the folder is made where it is missing.
 
-    keep   bool ``[V, L, H, T]``, the masks of ``about.variants`` in their order
+    keep   the masks of ``about.variants`` in their order, bool ``[L, H, T]`` each
 
     Masks that are too large for :func:`read`, and a place that cannot be written to: :class:`HarnessError`.
     """
-    assert keep.shape == (len(about.variants), *about.shape)
+    assert [mask.shape for mask in keep] == [about.shape] * len(about.variants)
     places: dict[bytes, int] = {}
     index = [places.setdefault(np.packbits(mask).tobytes(), len(places)) for mask in keep]
     width = -(-math.prod(about.shape) // 8)
