@@ -67,6 +67,7 @@ def summarise(
     return {
         "schema_version": SCHEMA_VERSION,
         "complete": complete,
+        "lines": len(lines),
         "alarms": alarms(lines, cells, pairs),
         "cells": cells,
         "ranks": ranks(cells, pairs),
