@@ -77,7 +77,7 @@ class Reading:
         of one shows where ``lines`` are read.
         """
         kept = self.stored
-        if kept and kept.get("complete") and PARTS <= kept.keys():
+        if kept and kept.get("complete") and kept.keys() >= PARTS:
             self._check_whole(self.folder.count())
             return kept
         return self.summarised(self.lines)
