@@ -1,4 +1,4 @@
-"""Questions on a context are not independent: bootstraps draw contexts, permutations flip a context's signs together."""
+"""Questions on a context are not independent: bootstraps draw contexts, permutations flip all signs of one together."""
 
 from __future__ import annotations
 
