@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from harness.columns import Column, metric_columns, number
-from harness.groups import named_groups
+from harness.groups import label, named_groups
+from harness.ranking import is_partial
 from harness.tables import Table
 
 Cell = dict[str, Any]
@@ -23,7 +24,7 @@ def group_table(overall: Sequence[Cell]) -> Table | None:
         scores = [cell["score"], *(cell["groups"].get(name, {}).get("score") for name in titles)]
         rows.append([cell["variant"], *map(number, scores)])
     caption = "Unweighted means of subsets' means; in brackets how many of a group's subsets there are."
-    return Table("Groups of subsets", ["variant", "all", *titles.values()], rows, captions=[caption])
+    return Table("Groups of subsets", ["variant", label("all", cells[0]), *titles.values()], rows, captions=[caption])
 
 
 def metric_table(overall: Sequence[Cell], pairs: Iterable[Cell]) -> Table | None:
@@ -42,7 +43,9 @@ def metric_table(overall: Sequence[Cell], pairs: Iterable[Cell]) -> Table | None
             header.append(f"{column.name} against control")
             for row, cell in zip(rows, overall, strict=True):
                 row.append(_difference(column, control.get(cell["variant"], {}).get(name)))
-    return Table("Further figures, with 95 % intervals", header, rows)
+    partial = next((cell for cell in overall if is_partial(cell)), None)
+    captions = [f"Means of {partial['n_subsets']} of {partial['of_subsets']} subsets."] if partial else []
+    return Table("Further figures, with 95 % intervals", header, rows, captions=captions)
 
 
 def _with_interval(shown: str, column: Column, bounds: Sequence[float] | None) -> str:

@@ -65,7 +65,7 @@ def group_table(title: str, cells: Sequence[Mapping[str, Any]]) -> Table | None:
         return None
     table = Table(title=escape(title), title_justify="left")
     table.add_column("mean of subset means", no_wrap=True)
-    table.add_column("all", justify="right")
+    table.add_column(label("all", overall[0]), justify="right")
     for heading in names.values():
         table.add_column(heading, justify="right")
     for cell in overall:

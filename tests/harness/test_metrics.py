@@ -185,6 +185,14 @@ def test_csv_has_them_as_objects(cli: Cli, run: Path) -> None:
     assert json.loads(row["metric_differences"]) == pair["metrics"]
 
 
+def test_means_of_few_subsets_say_so(cli: Cli, run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text("utf-8"))
+    few = [{**cell, "of_subsets": 5} if cell["subset"] is None else cell for cell in summary["cells"]]
+    edit_json(run / "summary.json", cells=few)
+    out = cli("report", run, "--format", "markdown").out
+    assert "| variant | all (2 of 5) |" in out and "Means of 2 of 5 subsets." in out
+
+
 def test_ties_are_not_counted_as_told_apart(cli: Cli, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [*lines_of(FULL, both(90)), *lines_of(KNORM, both(80))])
     assert "pairs of variants" not in cli("report", run).out  # one variant, no pair

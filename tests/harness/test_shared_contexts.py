@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -16,7 +17,8 @@ from harness.results import Line
 from harness.stats import DRAWS, mean_interval, mean_intervals, unit_sums
 from harness.summary import BenchmarkFacts, summarise
 from harness.variants import Variant
-from tests.harness.made_runs import FULL, KEYDIFF, KNORM
+from tests.harness.driving import Ran
+from tests.harness.made_runs import FULL, KEYDIFF, KNORM, write_run
 
 #: (context, score) of each sample of a subset
 Values = Mapping[str, Sequence[tuple[str, float]]]
@@ -181,3 +183,15 @@ def test_right_or_wrong_answers_on_shared_contexts_are_no_coins_of_mcnemars() ->
     lines = [*lines_of(FULL, apart), *lines_of(KNORM, {s: [(n, 0.0) for n, _ in own] for s, own in apart.items()})]
     (found,) = all_pairs(lines)
     assert (found["test"], found["p"]) == ("mcnemar", 2 / 2**15)
+
+
+def test_tables_say_on_how_many_contexts_and_compare_draws_them(cli: Callable[..., Ran], tmp_path: Path) -> None:
+    ours, theirs = made(15, 13), made(16, 13)
+    lines = [*lines_of(FULL, theirs), *lines_of(KNORM, ours)]
+    first, second = write_run(tmp_path / "first", lines), write_run(tmp_path / "second", lines_of(KNORM, theirs))
+    assert "39 on 13 contexts" in cli("report", first).out
+    out = cli("compare", first, second).out
+    (found,) = all_pairs(lines)
+    assert "39 on 13 contexts" in out and f"{found['low']:.1f} to {found['high']:.1f}" in out
+    few = write_run(tmp_path / "few", lines_of(FULL, made(17, 9)))
+    assert "No interval under 10 contexts a subset." in cli("report", few).out
