@@ -158,7 +158,7 @@ class Benchmark:
     def answered(self, folder: Path) -> Iterator[tuple[Sample, str]]:
         """Samples, without their prompts, and predictions from a folder of another program's outputs, to be scored.
         Raises :class:`BenchmarkError` where the benchmark has no such form, or a file is broken."""
-        raise BenchmarkError(f"{self.name} has no form of prediction files; longbench and longbench_e have")
+        raise BenchmarkError(f"{self.name} has no form of prediction files")
 
 
 def content_hash(*parts: Any) -> str:

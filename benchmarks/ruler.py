@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks import _lmeval
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text, content_hash
@@ -33,6 +33,14 @@ FAMILIES = {
     "fwe": "fwe",
     "qa_1": "qa",
     "qa_2": "qa",
+}
+
+#: the paper's four categories of tasks (section 3)
+CATEGORIES = {
+    "retrieval": tuple(name for name, family in FAMILIES.items() if family == "niah"),
+    "tracing": ("vt",),
+    "aggregation": ("cwe", "fwe"),
+    "qa": ("qa_1", "qa_2"),
 }
 
 
@@ -66,6 +74,7 @@ class Ruler(Benchmark):
     version = "1"
     subsets = tuple(FAMILIES)
     needs_data = tuple(SOURCES)
+    groups: ClassVar[dict[str, tuple[str, ...]]] = CATEGORIES
     default_lengths = (4096,)
     default_limit = 100
 

@@ -29,6 +29,7 @@ class Published(Benchmark):
     licence = Ruler.licence
     subsets = Ruler.subsets
     needs_data = Ruler.subsets
+    groups = Ruler.groups
     length: ClassVar[int]
 
     def check(self, request: Request) -> None:

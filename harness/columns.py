@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 #: of a run made before a figure was reported, cells lack it
 Cell = dict[str, Any]
 UNKNOWN = "n/a"
-#: what is reported of variants that read a given answer: metric -> heading and format
-FIDELITY = {
+#: metrics that tables show: heading and format
+METRICS = {
+    "exact_match": ("exact", "{:.1f}"),
+    "answered": ("answered", "{:.0%}"),
     "kl_mean": ("KL", "{:.4f}"),
     "kl_p95": ("KL 95th", "{:.4f}"),
     "ppl_ratio": ("perplexity x", "{:.3f}"),
@@ -17,8 +19,14 @@ FIDELITY = {
 
 
 class Column(NamedTuple):
+    """A heading and what stands under it for a cell; ``form`` is how its figures are written."""
+
     name: str
     show: Callable[[Cell], str]
+    form: str = "{}"
+
+    def text(self, value: float) -> str:
+        return self.form.format(value)
 
 
 def score_column(cells: Sequence[Cell], name: str) -> Column:
@@ -28,25 +36,36 @@ def score_column(cells: Sequence[Cell], name: str) -> Column:
     return Column("pass@1 ± se", lambda cell: _with_error(cell["score"], cell["metrics"].get("pass@1_se")))
 
 
-def extra_columns(cells: Sequence[Cell]) -> list[Column]:
-    """What stands between the removed fraction and the subsets. ``removed`` itself is the mean over decode steps in
-    phases decode and both, so the figure at the end of the answers stands beside it."""
+def extra_columns(cells: Sequence[Cell], metrics: bool = True) -> list[Column]:
+    """What stands between the removed fraction and the subsets; ``metrics`` too, unless they have a table of their own.
+    ``removed`` itself is the mean over decode steps in phases decode and both, so the figure at the end of the answers
+    stands beside it."""
     decoding = any(cell["phase"] != "prefill" for cell in cells)
     columns = [Column("at end", lambda cell: _fraction(cell.get("removed_total_mean")))] if decoding else []
     if decoding or any(cell.get("sampling") for cell in cells):
         columns.append(Column("tokens", lambda cell: _blank(cell.get("generated_mean"), "{:,.0f}")))
         columns.append(Column("at limit", lambda cell: _blank(cell.get("limit_share"), "{:.0%}")))
-    if _has(cells, "exact_match"):
-        columns.append(Column("exact", lambda cell: number(cell["metrics"].get("exact_match"))))
     if any("prefills_paid" in cell for cell in cells):
         columns.append(Column("prefills", lambda cell: _blank(cell.get("prefills_paid"), "{:,}")))
-    if _has(cells, "answered"):
-        columns.append(Column("answered", lambda cell: _blank(cell["metrics"].get("answered"), "{:.0%}")))
-    if _has(cells, "kl_mean"):
-        columns += [_metric(title, name, form) for name, (title, form) in FIDELITY.items()]
+    return [*columns, *metric_columns(cells).values()] if metrics else columns
+
+
+def metric_columns(cells: Sequence[Cell]) -> dict[str, Column]:
+    """The columns of the metrics that any of the cells has, and of pass@k, by their names in the cells."""
+    columns = {name: _metric(title, name, form) for name, (title, form) in METRICS.items() if _has(cells, name)}
     passes = dict.fromkeys(name for cell in cells for name in cell["metrics"] if name.startswith("pass@"))
-    columns += [_pass(name) for name in passes if name not in ("pass@1", "pass@1_se")]
-    return columns
+    return columns | {name: _pass(name) for name in passes if name not in ("pass@1", "pass@1_se")}
+
+
+def counted(row: Cell) -> str:
+    """The samples of a cell or pair, and on how many contexts they are, where some share one."""
+    contexts = row.get("n_contexts", row["n"])
+    return str(row["n"]) if contexts == row["n"] else f"{row['n']} on {contexts} contexts"
+
+
+def unit(rows: Iterable[Cell]) -> str:
+    """What a bootstrap over these cells or pairs draws."""
+    return "contexts" if any(row.get("n_contexts", row["n"]) != row["n"] for row in rows) else "samples"
 
 
 def settings(cells: Sequence[Cell], given_limit: int | None) -> str:
@@ -73,7 +92,7 @@ def _has(cells: Sequence[Cell], metric: str) -> bool:
 
 
 def _metric(title: str, name: str, form: str) -> Column:
-    return Column(title, lambda cell: _blank(cell["metrics"].get(name), form))
+    return Column(title, lambda cell: _blank(cell["metrics"].get(name), form), form)
 
 
 def _pass(name: str) -> Column:
@@ -83,7 +102,7 @@ def _pass(name: str) -> Column:
         value = cell["metrics"][name]
         return UNKNOWN if value is None else number(value)
 
-    return Column(name, show)
+    return Column(name, show, "{:.1f}")
 
 
 def _with_error(score: float | None, error: float | None) -> str:

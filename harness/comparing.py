@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from benchmarks.registry import nearest_first
 from harness.errors import HarnessError
-from harness.pairs import compare, scores_of
+from harness.pairs import compare, contexts_of, scores_of
 from harness.reading import Reading, read
 from harness.results import Line
-from harness.sheets import Sheet, Table, pair_table, pair_tables
+from harness.sheets import Sheet, pair_table, pair_tables
+from harness.tables import Table
 
 #: what of a prediction is shown
 SHOWN = 60
@@ -140,7 +141,8 @@ def _sheet(
         )
         for one, two in names
     ]
-    rows = compare([(scores_of(one), scores_of(two)) for one, two in kept], a.run.seed)
+    contexts = contexts_of(line for both in kept for side in both for line in side)
+    rows = compare([(scores_of(one), scores_of(two)) for one, two in kept], a.run.seed, contexts=contexts)
     pairs = [{"a": one, "b": two, **row} for (one, two), row in zip(names, rows, strict=True)]
     notes = []
     if changed:

@@ -16,7 +16,8 @@ from rich.table import Table as RichTable
 from harness.merging import Board
 from harness.ranking import is_partial
 from harness.reading import Reading
-from harness.sheets import Sheet, Table, sheet
+from harness.sheets import Sheet, sheet
+from harness.tables import Table
 
 FORMATS = ("table", "markdown", "csv", "html")
 #: a file or a pipe has no width of its own; a table gets what it needs
@@ -178,6 +179,7 @@ def _csv_rows(board: Board) -> Iterable[dict[str, Any]]:
             "difference_p_holm": pair.get("p_holm"),
             "difference_test": pair.get("test"),
             "tie_with_control": pair.get("tie"),
+            "metric_differences": pair.get("metrics"),
             "rank": rank.get("rank"),
             "tie_with_best": rank.get("tie") if rank.get("rank") else None,
             "unranked": rank.get("unranked"),

@@ -48,18 +48,26 @@ def label(name: str, group: Mapping[str, Any]) -> str:
     return name if whole else f"{name} ({group['n_subsets']} of {group['of_subsets']})"
 
 
+def named_groups(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The groups that a table of these overall cells shows, and the headings of their columns."""
+    groups: dict[str, Mapping[str, Any]] = {}
+    for cell in cells:
+        groups = {**cell["groups"], **groups}
+    order = dict.fromkeys(name for cell in cells for name in cell["groups"])
+    return {name: label(name, groups[name]) for name in list(order)[:MOST_COLUMNS]}
+
+
 def group_table(title: str, cells: Sequence[Mapping[str, Any]]) -> Table | None:
     """The groups' means of each variant, from a benchmark's cells; None where there are no groups."""
     overall = [cell for cell in cells if cell["subset"] is None and cell.get("groups")]
-    names = list(dict.fromkeys(name for cell in overall for name in cell["groups"]))[:MOST_COLUMNS]
+    names = named_groups(overall)
     if not names:
         return None
     table = Table(title=escape(title), title_justify="left")
     table.add_column("mean of subset means", no_wrap=True)
-    table.add_column("all", justify="right")
-    for name in names:
-        group = next(cell["groups"][name] for cell in overall if name in cell["groups"])
-        table.add_column(label(name, group), justify="right")
+    table.add_column(label("all", overall[0]), justify="right")
+    for heading in names.values():
+        table.add_column(heading, justify="right")
     for cell in overall:
         scores = [cell["score"], *(cell["groups"].get(name, {}).get("score") for name in names)]
         texts = ["-" if score is None else f"{score:.1f}" for score in scores]

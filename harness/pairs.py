@@ -2,7 +2,8 @@
 
 Data are the samples that both have with a status that is averaged, each with the mean of its rollouts. The difference
 is the unweighted mean over subsets of the mean difference, so it is that of two overall scores where both have all
-samples. Where one has a subset that the other lacks, nothing is compared.
+samples. Where one has a subset that the other lacks, nothing is compared. Questions on one context are not independent:
+bootstraps draw contexts, and permutations flip all of a context's signs together.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.results import AVERAGED, Line
-from harness.stats import Interval, Matrix, Tested, holm, mcnemar, mean_intervals, sign_flips
+from harness.stats import Interval, Matrix, Tested, holm, mcnemar, mean_intervals, sign_flips, unit_sums
 
 #: of two-sided tests
 SIGNIFICANT = 0.05
@@ -42,6 +43,11 @@ def scores_of(lines: Iterable[Line]) -> dict[str, Scored]:
     return {sample: Scored(subsets[sample], fmean(scores)) for sample, scores in found.items()}
 
 
+def contexts_of(lines: Iterable[Line]) -> dict[str, str]:
+    """The context of each sample."""
+    return {line.sample_id: line.context_id for line in lines}
+
+
 def asked(
     level_kind: str, level: float | str | None, requested_removed: float | None
 ) -> tuple[str, float | str] | None:
@@ -63,7 +69,9 @@ def all_pairs(lines: Iterable[Line], seed: int = 0) -> list[dict[str, Any]]:
     for (benchmark, length), by_variant in groups.items():
         names = _names(by_variant)
         scores = {variant: scores_of(own) for variant, own in by_variant.items()}
-        rows = compare([(scores[a], scores[b]) for a, b, _, _ in names], seed, [table for *_, table in names])
+        contexts = contexts_of(line for own in by_variant.values() for line in own)
+        tables = [table for *_, table in names]
+        rows = compare([(scores[a], scores[b]) for a, b, _, _ in names], seed, tables, contexts)
         for (a, b, level, table), row in zip(names, rows, strict=True):
             against = "control" if table == "control" else "level"
             place = {"benchmark": benchmark, "length": length, "a": a, "b": b, "against": against}
@@ -90,17 +98,44 @@ def _names(by_variant: Mapping[str, Sequence[Line]]) -> list[tuple[str, str, tup
 
 
 def compare(
-    pairs: Sequence[tuple[Scores, Scores]], seed: int = 0, tables: Sequence[Hashable] | None = None
+    pairs: Sequence[tuple[Scores, Scores]],
+    seed: int = 0,
+    tables: Sequence[Hashable] | None = None,
+    contexts: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """Differences a - b with interval and tests, one row a pair; p-values are adjusted within each of ``tables``.
+    ``contexts`` has the context of each sample; None: each has its own.
 
-    A row: ``n`` pairs of samples and ``n_unpaired`` others, ``n_subsets``; ``difference, low, high``; on how many
-    samples a is ``better`` or ``worse``; ``p`` of ``test`` (``mcnemar`` where all scores are 0 or 100, else
-    ``sign_flip``), both tests' own figures, ``p_holm``; ``tie``. All but the counts are null where there is nothing to
-    compare.
+    A row: ``n`` pairs of samples, on ``n_contexts``, and ``n_unpaired`` others, ``n_subsets``; ``difference, low,
+    high``; on how many samples a is ``better`` or ``worse``; ``p`` of ``test`` (``mcnemar`` where all scores are 0 or
+    100 and all contexts differ, else ``sign_flip``), both tests' own figures, ``p_holm``; ``tie``. All but the counts
+    are null where there is nothing to compare.
 
     ``tie``: the interval holds 0, or p adjusted is 0.05 or more.
     """
+    made, data = _made(pairs, contexts)
+    intervals, tested = _intervals(made, data, seed), _tests(made, data, seed)
+    rows = [pair.row(interval, test) for pair, interval, test in zip(made, intervals, tested, strict=True)]
+    _adjust(rows, tables or ["one"] * len(rows))
+    return rows
+
+
+def differences(
+    pairs: Sequence[tuple[Scores, Scores]], seed: int = 0, contexts: Mapping[str, str] | None = None
+) -> list[tuple[float | None, Interval | None]]:
+    """:func:`compare` without tests: each pair's difference, None where there is nothing to compare, and interval."""
+    made, data = _made(pairs, contexts)
+    return [(pair.difference, interval) for pair, interval in zip(made, _intervals(made, data, seed), strict=True)]
+
+
+class _Data(NamedTuple):
+    """Subset and context of each sample, in one order for all pairs."""
+
+    subsets: Any
+    contexts: Any
+
+
+def _made(pairs: Sequence[tuple[Scores, Scores]], contexts: Mapping[str, str] | None) -> tuple[list[_Pair], _Data]:
     samples = _ordered(pairs)
     place = {sample: index for index, (sample, _) in enumerate(samples)}
     columns: dict[int, Matrix] = {}
@@ -109,12 +144,9 @@ def compare(
             columns[id(side)] = column = np.full(len(samples), np.nan)
             for sample, scored in side.items():
                 column[place[sample]] = scored.score
-    subsets = np.array([subset for _, subset in samples])
-    made = [_Pair.of(columns[id(a)], columns[id(b)], subsets) for a, b in pairs]
-    intervals, tested = _intervals(made, subsets, seed), _tests(made, seed)
-    rows = [pair.row(interval, test) for pair, interval, test in zip(made, intervals, tested, strict=True)]
-    _adjust(rows, tables or ["one"] * len(rows))
-    return rows
+    own = [sample if contexts is None else contexts[sample] for sample, _ in samples]
+    data = _Data(np.array([subset for _, subset in samples]), np.array(own))
+    return [_Pair.of(columns[id(a)], columns[id(b)], data) for a, b in pairs], data
 
 
 def _ordered(pairs: Sequence[tuple[Scores, Scores]]) -> list[tuple[str, str]]:
@@ -138,11 +170,13 @@ class _Pair(NamedTuple):
     weights: Matrix
     difference: float | None
     n: int
+    n_contexts: int
     n_unpaired: int
     n_subsets: int
 
     @classmethod
-    def of(cls, a: Matrix, b: Matrix, subsets: Any) -> _Pair:
+    def of(cls, a: Matrix, b: Matrix, data: _Data) -> _Pair:
+        subsets = data.subsets
         has_a, has_b = ~np.isnan(a), ~np.isnan(b)
         both = has_a & has_b
         common = list(dict.fromkeys(subsets[both]))
@@ -155,9 +189,9 @@ class _Pair(NamedTuple):
                 means.append(fmean(a[own] - b[own]))
         else:
             both = np.zeros(len(a), dtype=bool)
-        n = int(both.sum())
+        n, contexts = int(both.sum()), len(set(data.contexts[both]))
         unpaired = int((has_a | has_b).sum()) - n
-        return cls(a, b, both, weights, fmean(means) if means else None, n, unpaired, len(means))
+        return cls(a, b, both, weights, fmean(means) if means else None, n, contexts, unpaired, len(means))
 
     @property
     def differences(self) -> Matrix:
@@ -166,12 +200,13 @@ class _Pair(NamedTuple):
 
     def row(self, interval: Interval | None, tested: Tested) -> dict[str, Any]:
         values = self.differences
-        counts = {"n": self.n, "n_unpaired": self.n_unpaired, "n_subsets": self.n_subsets}
+        counts = {name: getattr(self, name) for name in ("n", "n_contexts", "n_unpaired", "n_subsets")}
         if self.n == 0:
             empty = "difference low high better worse test p p_sign_flip exact p_mcnemar p_holm tie"
             return {**counts, **dict.fromkeys(empty.split())}
         better, worse = int((values > 0).sum()), int((values < 0).sum())
         binary = bool(np.isin(np.concatenate([self.a[self.both], self.b[self.both]]), RIGHT_OR_WRONG).all())
+        binary = binary and self.n_contexts == self.n  # McNemar's coins are thrown independently
         discordant = mcnemar(better, worse) if binary else None
         return {
             **counts,
@@ -188,7 +223,7 @@ class _Pair(NamedTuple):
         }
 
 
-def _intervals(pairs: Sequence[_Pair], subsets: Any, seed: int) -> list[Interval | None]:
+def _intervals(pairs: Sequence[_Pair], data: _Data, seed: int) -> list[Interval | None]:
     """Bootstrap intervals; pairs of the same samples share their draws."""
     alike: dict[bytes, list[int]] = {}
     for index, pair in enumerate(pairs):
@@ -199,16 +234,20 @@ def _intervals(pairs: Sequence[_Pair], subsets: Any, seed: int) -> list[Interval
         if not both.any():
             continue
         values = np.stack([pairs[index].differences for index in indices], axis=1)
-        strata = [values[both & (subsets == subset)] for subset in dict.fromkeys(subsets[both])]
-        for index, interval in zip(indices, mean_intervals(strata, seed), strict=True):
+        picked = [both & (data.subsets == subset) for subset in dict.fromkeys(data.subsets[both])]
+        units = [data.contexts[own].tolist() for own in picked]
+        for index, interval in zip(
+            indices, mean_intervals([values[own] for own in picked], seed, units=units), strict=True
+        ):
             found[index] = interval
     return found
 
 
-def _tests(pairs: Sequence[_Pair], seed: int) -> list[Tested]:
+def _tests(pairs: Sequence[_Pair], data: _Data, seed: int) -> list[Tested]:
     if not pairs:
         return []
-    return sign_flips(np.stack([pair.weights * pair.differences for pair in pairs], axis=1), seed)
+    weighted = np.stack([pair.weights * pair.differences for pair in pairs], axis=1)
+    return sign_flips(unit_sums(weighted, data.contexts.tolist()), seed)
 
 
 def _adjust(rows: Sequence[dict[str, Any]], tables: Sequence[Hashable]) -> None:

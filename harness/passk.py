@@ -35,9 +35,7 @@ def rollout_metrics(lines: Iterable[Line], ks: Sequence[int]) -> dict[str, float
     their share of right answers (rollouts of one problem are not independent); ``correct_rollout_i``, how many problems
     rollout i got right.
     """
-    problems: dict[str, list[Line]] = {}
-    for line in lines:
-        problems.setdefault(line.sample_id, []).append(line)
+    problems = _problems(lines)
     counts = [(len(own), sum(_right(line) for line in own)) for own in problems.values()]
     found: dict[str, float | None] = {}
     for k in ks:
@@ -50,6 +48,25 @@ def rollout_metrics(lines: Iterable[Line], ks: Sequence[int]) -> dict[str, float
         right = sum(_right(line) for own in problems.values() for line in own if line.rollout == rollout)
         found[f"correct_rollout_{rollout}"] = float(right)
     return found
+
+
+def pass_by_problem(lines: Iterable[Line], ks: Sequence[int]) -> dict[str, dict[str, float]]:
+    """pass@k in per cent of each problem by its ``sample_id``, for each k that no problem has too few answers for."""
+    counts = {name: (len(own), sum(map(_right, own))) for name, own in _problems(lines).items()}
+    found: dict[str, dict[str, float]] = {}
+    for k in ks:
+        each = {name: pass_at_k(answers, right, k) for name, (answers, right) in counts.items()}
+        known = {name: 100 * value for name, value in each.items() if value is not None}
+        if len(known) == len(each):
+            found[f"pass@{k}"] = known
+    return found
+
+
+def _problems(lines: Iterable[Line]) -> dict[str, list[Line]]:
+    problems: dict[str, list[Line]] = {}
+    for line in lines:
+        problems.setdefault(line.sample_id, []).append(line)
+    return problems
 
 
 def _right(line: Line) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from harness.columns import unit
 from harness.pairs import asked
 from harness.results import VariantFields
 from harness.stats import area
@@ -44,7 +45,7 @@ def why_unranked(cell: Cell) -> str | None:
         f"{cell['n_failed']} not run": bool(cell["n_failed"]),
         "floor": cell["floor"],
         f"mean of {cell['n_subsets']} of {cell.get('of_subsets')} subsets": is_partial(cell),
-        "under 10 samples a subset": cell["low"] is None,
+        f"under 10 {unit([cell])} a subset": cell["low"] is None,
         "removed less than asked": off is not None and off < -FAR,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

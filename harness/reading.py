@@ -13,6 +13,9 @@ from harness.errors import HarnessError
 from harness.results import Line, RunFolder
 from harness.summary import BenchmarkFacts, summarise
 
+#: what a summary of this release has
+PARTS = {"lines", "cells", "pairs", "ranks", "curves", "alarms"}
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -44,12 +47,8 @@ class Reading:
     @cached_property
     def lines(self) -> list[Line]:
         """All lines; :class:`HarnessError` where some of a run that was complete are gone."""
-        found, expected = self.folder.lines(), self.expected
-        if (self.stored or {}).get("complete") and expected is not None and len(found) < expected:
-            raise HarnessError(
-                f"{self.folder.path / 'samples.jsonl'} has {len(found):,} of the {expected:,} lines that the run had "
-                "when it was summarised; take it from a copy, or run the same command with --resume"
-            )
+        found = self.folder.lines()
+        self._check_whole(len(found))
         return found
 
     @cached_property
@@ -72,11 +71,27 @@ class Reading:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """``summary.json`` where it is complete and of this release, else derived from the lines anew."""
+        """``summary.json`` where it is complete and of this release, else derived from the lines anew.
+
+        :class:`HarnessError` where lines of a complete run are gone. They are counted, not parsed: what is wrong inside
+        of one shows where ``lines`` are read.
+        """
         kept = self.stored
-        if kept and kept.get("complete") and {"cells", "pairs", "ranks", "curves", "alarms"} <= kept.keys():
+        if kept and kept.get("complete") and kept.keys() >= PARTS:
+            self._check_whole(self.folder.count())
             return kept
         return self.summarised(self.lines)
+
+    def _check_whole(self, count: int) -> None:
+        """Raise where the run had more than ``count`` lines when it was summarised as complete."""
+        stored, path = self.stored or {}, self.folder.samples
+        expected = stored.get("lines", self.expected)
+        if stored.get("complete") and expected is not None and count < expected:
+            has = f"has {count:,} of" if path.is_file() else "is gone, with"
+            raise HarnessError(
+                f"{path} {has} the {expected:,} lines that the run had when it was summarised; take it from a copy, or "
+                "run the same command with --resume"
+            )
 
     def summarised(self, lines: Sequence[Line]) -> dict[str, Any]:
         """The summary of ``lines``, which may be rescored ones of this run."""

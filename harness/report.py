@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from harness.columns import extra_columns, number, score_column, settings
+from harness.columns import counted, extra_columns, number, score_column, settings, unit
 from harness.groups import group_table
 from harness.results import Line
 
@@ -156,7 +156,7 @@ def _mean_name(overall: list[dict[str, Any]]) -> str:
 def _caption(overall: list[dict[str, Any]]) -> str | None:
     lines = []
     if any(cell["low"] is None for cell in overall):
-        lines.append("No interval under 10 samples a subset.")
+        lines.append(f"No interval under 10 {unit(overall)} a subset.")
     if any(cell["floor"] for cell in overall):
         lines.append("floor: the control itself is at chance or under 20, so nothing can be compared.")
     return " ".join(lines) or None
@@ -168,7 +168,7 @@ def _row(cell: dict[str, Any]) -> list[str]:
     spread = "" if mean is None else f"{cell['removed_min']:.3f}-{cell['removed_max']:.3f}"
     removed = "" if mean is None else f"{mean:.3f}"
     factor = "" if mean is None or mean >= 1 else f"{1 / (1 - mean):.2f}"
-    return [interval, removed, spread, factor, str(cell["n"])]
+    return [interval, removed, spread, factor, counted(cell)]
 
 
 def _note(cell: dict[str, Any]) -> str:

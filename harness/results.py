@@ -18,6 +18,8 @@ from harness.errors import HarnessError
 SCHEMA_VERSION = 1
 #: a line with one of these is scored and averaged
 AVERAGED = ("ok", "too_short")
+#: bytes of a file that are looked at at once
+_BLOCK = 1 << 20
 Status = Literal["ok", "too_short", "truncated", "oom", "nan", "timeout", "error"]
 
 
@@ -147,9 +149,18 @@ class RunFolder:
     def lines(self) -> list[Line]:
         """All sample lines, from ``samples.jsonl`` or ``samples.jsonl.gz``. A broken line: file and line number; a last
         one that a kill left unfinished is passed over."""
+        return list(_read(self.samples)) if self.samples.is_file() else []
+
+    def count(self) -> int:
+        """How many lines :meth:`lines` would give were none of them broken inside; 0 without a file. They are counted
+        by their ends, a block at a time; only what follows the last end is looked at, as a kill may have left it."""
+        return _count(self.samples) if self.samples.is_file() else 0
+
+    @property
+    def samples(self) -> Path:
+        """The file of the lines: ``samples.jsonl.gz`` where there is one, else ``samples.jsonl``."""
         packed = self.path / "samples.jsonl.gz"
-        path = packed if packed.is_file() else self.path / "samples.jsonl"
-        return list(_read(path)) if path.is_file() else []
+        return packed if packed.is_file() else self.path / "samples.jsonl"
 
     def mend(self) -> None:
         """Unpack the samples and cut off what a kill left of unfinished last lines, so that a resumed run appends to
@@ -200,6 +211,22 @@ def write_atomically(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)
+
+
+def _count(path: Path) -> int:
+    ends, tail = 0, b""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                ends += block.count(b"\n")
+                start = block.rfind(b"\n") + 1
+                tail = block[start:] if start else tail + block
+    except (OSError, EOFError, zlib.error) as error:
+        raise HarnessError(f"{path} cannot be read: {error}") from error
+    try:
+        return ends + bool(tail and Line.model_validate_json(tail))
+    except ValidationError:
+        return ends
 
 
 def _read(path: Path) -> Iterator[Line]:

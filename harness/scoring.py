@@ -9,6 +9,8 @@ from typing import Any
 from rich.table import Table
 
 import benchmarks.registry
+from benchmarks.base import Benchmark, BenchmarkError
+from benchmarks.registry import nearest_first
 from harness.errors import HarnessError
 from harness.groups import group_means, label
 from harness.report import console
@@ -16,7 +18,7 @@ from harness.report import console
 
 def score(name: str, predictions: Path) -> dict[str, Any]:
     """Mean score of each subset, of each group of subsets, and over all of them, on 0-100."""
-    benchmark = benchmarks.registry.get(name)
+    benchmark = _known(name)
     scores: dict[str, list[float]] = {}
     for sample, prediction in benchmark.answered(predictions):
         scores.setdefault(sample.subset, []).append(benchmark.score(sample, prediction).score)
@@ -31,6 +33,26 @@ def score(name: str, predictions: Path) -> dict[str, Any]:
         "n_subsets": len(scores),
         "of_subsets": len(benchmark.subsets),
     }
+
+
+def _known(name: str) -> Benchmark:
+    """The benchmark, where it reads predictions; else what does is told, nearest first."""
+    try:
+        benchmark = benchmarks.registry.get(name)
+    except BenchmarkError as error:
+        if error.__cause__ is not None or ":" in name:  # a plugin that did not load, or a wrong word after the colon
+            raise
+        told = f"unknown benchmark {name!r}"
+    else:
+        if _reads(benchmark):
+            return benchmark
+        told = f"{name} has no form of prediction files"
+    able = [other for other in benchmarks.registry.names() if _reads(benchmarks.registry.get(other))]
+    raise HarnessError(f"{told}; benchmarks that have one, nearest first: {', '.join(nearest_first(name, able))}")
+
+
+def _reads(benchmark: Benchmark) -> bool:
+    return type(benchmark).answered is not Benchmark.answered
 
 
 def print_scores(result: dict[str, Any]) -> None:

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from harness.columns import extra_columns, number, score_column, settings
+from harness.columns import counted, extra_columns, number, score_column, settings, unit
+from harness.further import group_table, metric_table
 from harness.merging import Board
 from harness.ranking import is_partial, level_of
+from harness.tables import Table
 
 #: most subsets that get a column of their own
 MOST_SUBSETS = 13
 Cell = dict[str, Any]
-
-
-@dataclass
-class Table:
-    """Rows of text under a header. ``left`` columns are aligned to the left; a line goes before the rows ``breaks``."""
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-    left: tuple[int, ...] = (0,)
-    breaks: tuple[int, ...] = ()
-    captions: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -40,8 +30,10 @@ class Sheet:
 
 
 def sheet(board: Board, every_pair: bool = False) -> Sheet:
-    """A board's scores and curves; ``every_pair`` adds the paired tables."""
-    tables = [_scores(board), *([_curves(board)] if board.curves else [])]
+    """A board's scores, further figures and curves; ``every_pair`` adds the paired tables."""
+    overall = _overall(board)
+    more = (group_table(overall), metric_table(overall, board.pairs), _curves(board) if board.curves else None)
+    tables = [_scores(board), *(table for table in more if table is not None)]
     if every_pair:
         tables += pair_tables(board.pairs)
     return Sheet(board.title, _lines(board), tables, [alarm["text"] for alarm in board.alarms], board.notes)
@@ -55,7 +47,18 @@ def _lines(board: Board) -> list[str]:
     facts = [f"{basis['dtype']} on {basis['device']}", f"{samples} samples", f"seed {basis['seed']}"]
     if basis["query mode"] != "agnostic":
         facts.append(f"query mode {basis['query mode']}")
-    return [", ".join(facts) + (f"; {told}" if told else ""), "runs: " + ", ".join(run.name for run in board.runs)]
+    return [
+        ", ".join(facts) + (f"; {told}" if told else ""),
+        "runs: " + ", ".join(run.name for run in board.runs),
+        *_separated(board),
+    ]
+
+
+def _separated(board: Board) -> list[str]:
+    """How much of what could be told apart is told apart, to put beside another board's."""
+    known = [pair for pair in board.pairs if pair["against"] == "level" and pair["difference"] is not None]
+    apart = sum(not pair["tie"] for pair in known)
+    return [f"{apart:,} of {len(known):,} pairs of variants at like removed differ beyond a tie"] if known else []
 
 
 def _plain(cell: Cell) -> Cell:
@@ -103,7 +106,7 @@ def _scores(board: Board) -> Table:
     ranked = {row["variant"]: row for row in board.ranks}
     partial = next((cell for cell in overall if is_partial(cell)), None)
     name = f"mean of {partial['n_subsets']} of {partial['of_subsets']}" if partial else "score"
-    scored, more = score_column(overall, name), extra_columns(overall)
+    scored, more = score_column(overall, name), extra_columns(overall, metrics=False)
     common = _common_reason(board.ranks)
     header = ["variant", "asked", "rank", scored.name, "95 % interval", "against control", "p (Holm)"]
     header += ["removed", "min-max", "x smaller", "n", *(column.name for column in more), *subsets, "note"]
@@ -122,7 +125,7 @@ def _scores(board: Board) -> Table:
                 difference(pair),
                 p_value(pair["p_holm"]) if pair else "",
                 *_removed(cell),
-                str(cell["n"]),
+                counted(cell),
                 *(column.show(cell) for column in more),
                 *(_subset_score(by_subset.get((cell["variant"], subset))) for subset in subsets),
                 _note(cell, rank, common),
@@ -196,7 +199,7 @@ def _captions(overall: Sequence[Cell], common: str | None) -> list[str]:
     if common:
         found.append(f"No ranks: {common}.")
     if any(cell["low"] is None and cell["n"] for cell in overall):
-        found.append("No interval under 10 samples a subset.")
+        found.append(f"No interval under 10 {unit(overall)} a subset.")
     if any(cell["floor"] for cell in overall):
         found.append("floor, *: the control itself is at chance or under 20, so nothing can be compared.")
     return found
@@ -247,7 +250,7 @@ def pair_table(title: str, pairs: Sequence[Cell]) -> Table:
                 _interval(pair["low"], pair["high"]),
                 "" if none else str(pair["better"]),
                 "" if none else str(pair["worse"]),
-                str(pair["n"]) + (f" (+{pair['n_unpaired']} in one alone)" if pair["n_unpaired"] else ""),
+                counted(pair) + (f" (+{pair['n_unpaired']} in one alone)" if pair["n_unpaired"] else ""),
                 "" if none else pair["test"] + ("" if pair["exact"] or pair["test"] == "mcnemar" else ", drawn"),
                 p_value(pair["p"]),
                 p_value(pair["p_holm"]),
@@ -256,7 +259,7 @@ def pair_table(title: str, pairs: Sequence[Cell]) -> Table:
         )
     captions = []
     if any(pair["low"] is None and pair["n"] for pair in pairs):
-        captions.append("No interval under 10 samples a subset.")
+        captions.append(f"No interval under 10 {unit(pairs)} a subset.")
     if any(pair["difference"] is None for pair in pairs):
         captions.append("-: no samples in common in every subset, so nothing is compared.")
     return Table(title, header, rows, (0, 1, 7, 10), captions=captions)

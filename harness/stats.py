@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,41 +29,120 @@ class Interval(NamedTuple):
     high: float
 
 
-def mean_interval(strata: Sequence[Sequence[float]], seed: int = 0, level: float = 0.95) -> Interval | None:
+def mean_interval(
+    strata: Sequence[Sequence[float]],
+    seed: int = 0,
+    level: float = 0.95,
+    units: Sequence[Sequence[Hashable]] | None = None,
+) -> Interval | None:
     """Percentile bootstrap interval of the unweighted mean of the strata's means, resampled within each stratum.
 
-    None where a stratum has fewer than ten samples. Efron & Tibshirani, "An Introduction to the Bootstrap", chapter 13.
+    units    for each value what it belongs to; values of one unit are drawn together. None: each to itself
+
+    Strata that have a unit in common are resampled as one. A stratum's mean is that of the values drawn, whose number
+    may differ; draws that leave a stratum without a value are passed over. None where one has fewer than ten units.
+    Efron & Tibshirani, "An Introduction to the Bootstrap", chapter 13; whole units: Davison & Hinkley, "Bootstrap
+    Methods and their Application", section 3.8.
     """
-    if not strata or min(map(len, strata)) < FEWEST:
+    if not _enough(strata, units):
         return None
     random = np.random.default_rng(seed)
     means = np.zeros(DRAWS)
-    for scores in strata:
-        values = np.asarray(scores, dtype=float)
-        means += values[random.integers(len(values), size=(DRAWS, len(values)))].mean(axis=1)
-    tail = (1 - level) / 2
-    low, high = np.quantile(means / len(strata), [tail, 1 - tail])
-    return Interval(float(low), float(high))
+    for size, members in _blocks(strata, units):
+        picked = random.integers(size, size=(DRAWS, size))
+        for own in members:
+            counts = own.counts[picked].sum(axis=1) if own.several else size
+            with np.errstate(invalid="ignore"):
+                means += own.sums[:, 0][picked].sum(axis=1) / counts
+    return _percentiles(means[:, None] / len(strata), level)[0]
 
 
-def mean_intervals(strata: Sequence[Matrix], seed: int = 0, level: float = 0.95) -> list[Interval | None]:
+def mean_intervals(
+    strata: Sequence[Matrix],
+    seed: int = 0,
+    level: float = 0.95,
+    units: Sequence[Sequence[Hashable]] | None = None,
+) -> list[Interval | None]:
     """:func:`mean_interval` of many quantities of the same samples at once, with the same draws.
 
     strata   for each stratum ``[samples, quantities]``
     """
     count = strata[0].shape[1] if strata else 0
-    if not strata or min(map(len, strata)) < FEWEST:
+    if not _enough(strata, units):
         return [None] * count
     random = np.random.default_rng(seed)
     means = np.zeros((DRAWS, count))
-    for values in strata:
-        size = len(values)
+    for size, members in _blocks(strata, units):
         picked = random.integers(size, size=(DRAWS, size)) + size * np.arange(DRAWS)[:, None]
-        times = np.bincount(picked.ravel(), minlength=DRAWS * size).reshape(DRAWS, size)
-        means += times.astype(float) @ values / size
+        times = np.bincount(picked.ravel(), minlength=DRAWS * size).reshape(DRAWS, size).astype(float)
+        for own in members:
+            counts = (times @ own.counts)[:, None] if own.several else size
+            with np.errstate(invalid="ignore"):
+                means += times @ own.sums / counts
+    return [*_percentiles(means / len(strata), level)]
+
+
+def _enough(strata: Sequence[Any], units: Sequence[Sequence[Hashable]] | None) -> bool:
+    return bool(strata) and min(map(len, strata) if units is None else (len(set(own)) for own in units)) >= FEWEST
+
+
+def _percentiles(means: Matrix, level: float) -> list[Interval]:
+    """An interval a column, of the draws that left no stratum empty."""
     tail = (1 - level) / 2
-    low, high = np.quantile(means / len(strata), [tail, 1 - tail], axis=0)
+    whole = means[~np.isnan(means).any(axis=1)]
+    low, high = np.quantile(whole, [tail, 1 - tail], axis=0)
     return [Interval(float(a), float(b)) for a, b in zip(low, high, strict=True)]
+
+
+class _Stratum(NamedTuple):
+    """A stratum by the units of its block: ``sums`` of the values ``[units, quantities]`` and their ``counts``; whether
+    any unit has another number of values than one."""
+
+    sums: Matrix
+    counts: Matrix
+    several: bool
+
+
+def _blocks(strata: Sequence[Any], units: Sequence[Sequence[Hashable]] | None) -> Iterator[tuple[int, list[_Stratum]]]:
+    """Strata that are resampled together, with how many units they have."""
+    tables = [np.asarray(values, dtype=float).reshape(len(values), -1) for values in strata]
+    if units is None:
+        units = [[(stratum, place) for place in range(len(table))] for stratum, table in enumerate(tables)]
+    for members in _joined(units):
+        places = {
+            unit: place for place, unit in enumerate(dict.fromkeys(u for stratum in members for u in units[stratum]))
+        }
+        found = []
+        for stratum in members:
+            at = [places[unit] for unit in units[stratum]]
+            sums, counts = np.zeros((len(places), tables[stratum].shape[1])), np.zeros(len(places))
+            np.add.at(sums, at, tables[stratum])
+            np.add.at(counts, at, 1.0)
+            found.append(_Stratum(sums, counts, bool((counts != 1).any())))
+        yield len(places), found
+
+
+def _joined(units: Sequence[Sequence[Hashable]]) -> list[list[int]]:
+    """The strata in groups that have no unit in common, in the order of their first stratum."""
+    groups: list[tuple[set[Hashable], list[int]]] = []
+    for stratum, own in enumerate(units):
+        known, members = set(own), [stratum]
+        apart = []
+        for group in groups:
+            if known.isdisjoint(group[0]):
+                apart.append(group)
+            else:
+                known, members = known | group[0], [*group[1], *members]
+        groups = [*apart, (known, sorted(members))]
+    return sorted(members for _, members in groups)
+
+
+def unit_sums(values: Matrix, units: Sequence[Hashable]) -> Matrix:
+    """The sum of each unit's rows, in the order in which units first appear."""
+    places = {unit: place for place, unit in enumerate(dict.fromkeys(units))}
+    sums = np.zeros((len(places), *values.shape[1:]))
+    np.add.at(sums, [places[unit] for unit in units], values)
+    return sums
 
 
 class Tested(NamedTuple):
@@ -77,7 +156,8 @@ def sign_flips(differences: Matrix, seed: int = 0) -> list[Tested]:
     """Paired permutation tests, one a column: two-sided p of the sum of the column's entries, were each sample's sign a
     coin's. For a mean of strata's means each entry comes weighted.
 
-    differences   ``[samples, tests]``
+    differences   ``[samples, tests]``; samples that are not independent come as their sum (:func:`unit_sums`), one sign
+                  for all of them (Winkler et al. 2015, "Multi-level block permutation")
 
     A sample without a difference has no sign to flip. Up to twenty others all signs are gone through; else 100,000 are
     drawn, the same for all columns, and the observed one counts as one more, so that no p is 0 (Phipson & Smyth 2010,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from harness import groups, metrics
 from harness.alarms import alarms
-from harness.groups import group_means, scores_of
-from harness.pairs import all_pairs
-from harness.passk import rollout_metrics
+from harness.pairs import all_pairs, contexts_of, scores_of
 from harness.ranking import curves, ranks
 from harness.results import AVERAGED, SCHEMA_VERSION, Line, VariantFields
 from harness.stats import mean_interval
@@ -59,14 +57,16 @@ def summarise(
             floor = _at_floor(by_variant[control], fact.chance) if control else False
             overall = _cell(benchmark, length, None, subsets, floor, seed, fact)
             overall["of_subsets"] = fact.subsets or None
-            overall["groups"] = group_means(scores_of(subsets), fact.groups)
+            overall["groups"] = groups.group_means(groups.scores_of(subsets), fact.groups)
             cells.append(overall)
         cells += [_unsupported(variant, benchmark, length, fact) for variant in unsupported]
     pairs = all_pairs(lines, seed)
+    metrics.differences_from_control(lines, pairs, seed)
     disagreements = list(_disagreements(lines, facts))
     return {
         "schema_version": SCHEMA_VERSION,
         "complete": complete,
+        "lines": len(lines),
         "alarms": alarms(lines, cells, pairs),
         "cells": cells,
         "ranks": ranks(cells, pairs),
@@ -87,14 +87,14 @@ def _cell(
 ) -> dict[str, Any]:
     lines = [line for some in subsets.values() for line in some]
     counted = [line for line in lines if line.status in AVERAGED]
-    scores = [_by_sample(line for line in some if line.status in AVERAGED) for some in subsets.values()]
+    samples = [scores_of(some) for some in subsets.values()]
+    scores = [[scored.score for scored in some.values()] for some in samples]
+    contexts = contexts_of(counted)
     whole = all(scores)
-    interval = mean_interval(scores, seed) if whole else None
+    units = [[contexts[name] for name in some] for some in samples]
+    interval = mean_interval(scores, seed, units=units) if whole else None
     removed = [value for line in counted if (value := removed_of(line)) is not None]
-    metrics: dict[str, list[float]] = defaultdict(list)
-    for line in counted:
-        for name, value in line.metrics.items():
-            metrics[name].append(value)
+    further = metrics.of_cell(counted, subsets, fact.pass_at, seed)
     return {
         **lines[0].model_dump(include=set(VariantFields.model_fields)),
         "benchmark": benchmark,
@@ -104,6 +104,7 @@ def _cell(
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
         "n": len({line.sample_id for line in counted}),
+        "n_contexts": len(set(contexts.values())),
         "n_subsets": len(subsets),
         "n_failed": len(lines) - len(counted),
         "rollouts": len({line.rollout for line in lines}),
@@ -121,10 +122,8 @@ def _cell(
         "floor": floor,
         "bound_by": "protection" if any(line.bound_by for line in counted) else None,
         **_paid(lines),
-        "metrics": {
-            **{name: fmean(values) for name, values in metrics.items()},
-            **(rollout_metrics(counted, fact.pass_at) if fact.pass_at else {}),
-        },
+        "metrics": further.means,
+        "metric_intervals": further.intervals,
     }
 
 
@@ -147,6 +146,7 @@ def _unsupported(
         "length": length,
         **dict.fromkeys(empty.split()),
         "n": 0,
+        "n_contexts": 0,
         "n_subsets": 0,
         "n_failed": 0,
         "n_cut": 0,
@@ -155,6 +155,7 @@ def _unsupported(
         "of_subsets": fact.subsets or None,
         "floor": False,
         "metrics": {},
+        "metric_intervals": {},
         "status": "unsupported",
         "note": note,
     }
@@ -171,15 +172,6 @@ def _paid(lines: Iterable[Line]) -> dict[str, int]:
     """The prefills that all these answers cost, where lines say so."""
     known = [line.prefills_paid for line in lines if line.prefills_paid is not None]
     return {"prefills_paid": sum(known)} if known else {}
-
-
-def _by_sample(lines: Iterable[Line]) -> list[float]:
-    """One score a sample, the mean over its rollouts: they share a problem, so they are no samples of their own."""
-    return [
-        fmean(scores)
-        for own in _by(lines, lambda line: line.sample_id).values()
-        if (scores := [line.score for line in own if line.score is not None])
-    ]
 
 
 def _common(values: Iterable[Any]) -> Any:

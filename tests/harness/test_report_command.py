@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import html
 import io
+import itertools
 import json
 import re
 import shutil
@@ -19,6 +22,7 @@ import pytest
 
 from harness.merging import boards
 from harness.reading import find
+from harness.results import RunFolder
 from harness.summary import BenchmarkFacts, summarise
 from tests.harness.driving import COMMITTED, Ran, contents
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, RANDOM, both, edit_json, lines_of, write_run
@@ -232,6 +236,67 @@ def test_damaged_runs_are_told_of_and_the_others_shown(cli: Cli, results: Path) 
     assert "left out" in cli("report", results, "--format", "csv").err
     done = cli("report", results / "a")
     assert (done.code, done.out, "samples.jsonl, line 1" in done.err) == (2, "", True)
+
+
+def shorten(run: Path, how: str, packed: bool) -> Path:
+    """Damage to a complete run's lines: the file's path."""
+    path = run / "samples.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    left = {"emptied": b"", "one line less": b"".join(lines[:-1]), "cut inside a line": b"".join(lines)[:-9]}
+    if how != "gone":
+        path.write_bytes(left.get(how, b"".join(lines)))
+    if packed:
+        whole = gzip.compress(path.read_bytes())
+        path.with_suffix(".jsonl.gz").write_bytes(whole[:-20] if how == "cut inside the packed" else whole)
+    if packed or how == "gone":
+        path.unlink()
+    return path.with_suffix(".jsonl.gz") if packed else path
+
+
+LOST = itertools.product(("emptied", "one line less", "cut inside a line"), (False, True))
+
+
+@pytest.mark.parametrize(("how", "packed"), [*LOST, ("gone", False), ("cut inside the packed", True)])
+def test_a_complete_run_that_lost_lines_is_not_reported(cli: Cli, results: Path, how: str, packed: bool) -> None:
+    shutil.copytree(results / "first", results / "second")
+    path = shorten(results / "second", how, packed)
+    told = "cannot be read" if how == "cut inside the packed" else "96 lines that the run had when it was summarised"
+    for form in ("table", "markdown", "html"):
+        done = cli("report", results, "--format", form)
+        assert done.code == 0
+        said = html.unescape(done.out.replace("\\_", "_"))
+        assert f"left out: {path} " in said and told in said
+        assert re.search(r"runs: first *(\n|</p>)", said)
+    done = cli("report", results, "--format", "csv")
+    assert (done.code, f"left out: {path} " in done.err) == (0, True)
+    assert {row["run"] for row in rows_of(done.out)} == {"first"}
+    alone, first = results / "second", results / "first"
+    for args in (("report", alone), ("compare", alone), ("compare", first, alone), ("compare", alone, "full", "knorm")):
+        done = cli(*args)
+        assert (done.code, done.out, f"{path} " in done.err, told in done.err) == (2, "", True, True)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_whole_run_is_counted_and_not_parsed(
+    cli: Cli, results: Path, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = results / "first" / "samples.jsonl"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])  # a last line without its end is a line
+    shorten(results / "first", "whole", packed)
+    parsed: list[Path] = []
+    monkeypatch.setattr("harness.results._read", parsed.append)
+    monkeypatch.setattr("harness.results._BLOCK", 1_000)  # lines longer than a block, ends at its edges
+    assert cli("report", results).code == 0
+    assert parsed == []
+    assert RunFolder(results / "first").count() == 96
+
+
+def test_lines_are_counted_by_what_the_run_wrote_down_where_its_samples_are_not_told(cli: Cli, results: Path) -> None:
+    (results / "first" / "items.jsonl").unlink()
+    assert cli("report", results / "first").code == 0
+    shorten(results / "first", "one line less", False)
+    assert "has 95 of the 96 lines" in cli("report", results / "first").err
 
 
 def test_an_incomplete_run_is_shown_as_one(cli: Cli, results: Path) -> None:

@@ -71,8 +71,18 @@ def test_mistakes(cli: Cli, tmp_path: Path) -> None:
         assert message in done.err.replace("\n", " ")
 
     told("none does not exist", "--benchmark", "longbench", "--predictions", tmp_path / "none")
-    told("unknown benchmark 'longbenhc'", "--benchmark", "longbenhc", "--predictions", folder)
-    told("needles has no form of prediction files", "--benchmark", "needles", "--predictions", folder)
+    able = "benchmarks that have one, nearest first: longbench, longbench_e"
+    told(f"unknown benchmark 'longbenhc'; {able}", "--benchmark", "longbenhc", "--predictions", folder)
+    able = "benchmarks that have one, nearest first: longbench_e, longbench"
+    told(f"unknown benchmark 'longbenhc_e'; {able}", "--benchmark", "longbenhc_e", "--predictions", folder)
+    told(
+        "needles has no form of prediction files; benchmarks that have",
+        "--benchmark",
+        "needles",
+        "--predictions",
+        folder,
+    )
+    told("nothing follows the name of needles", "--benchmark", "needles:x", "--predictions", folder)
     nowhere = tmp_path / "no" / "x.json"
     told("cannot be written", "--benchmark", "longbench", "--predictions", folder, "--json", nowhere)
     write(folder, pred=None)

@@ -22,9 +22,10 @@ ids = itertools.count()
 
 
 def line(score: float | None, subset: str = "red", variant: Variant = KNORM, **more: Any) -> Line:
+    name = f"s{next(ids)}"
     given: dict[str, Any] = {
-        "sample_id": f"s{next(ids)}",
-        "context_id": "c",
+        "sample_id": name,
+        "context_id": f"context of {name}",
         "benchmark": "toy",
         "subset": subset,
         "length": 64,
