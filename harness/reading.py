@@ -101,7 +101,7 @@ class Reading:
     def expected(self) -> int | None:
         """Lines of the complete run; None where the folder does not tell."""
         answers, variants = self.run.get("answers") or {}, self.configuration.get("variants") or []
-        counts = [(answers.get(row["benchmark"]) or {}).get("rollouts", [1]) for row in self.items.values()]
+        counts = [(answers.get(row.get("benchmark")) or {}).get("rollouts", [1]) for row in self.items.values()]
         if not counts or not variants or any(len(count) != 1 for count in counts):
             return None
         return sum(count[0] for count in counts) * len(variants)
