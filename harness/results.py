@@ -9,9 +9,9 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator
 
 from harness.errors import HarnessError
 
@@ -19,28 +19,45 @@ SCHEMA_VERSION = 1
 #: a line with one of these is scored and averaged
 AVERAGED = ("ok", "too_short")
 Status = Literal["ok", "too_short", "truncated", "oom", "nan", "timeout", "error"]
+#: what tables show as it is: short, on one line, no control characters
+Name = Annotated[str, Field(max_length=1_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+#: whole numbers that every reader of JSON takes exactly
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class VariantFields(BaseModel):
     """The columns of a variant, in lines and in cells alike."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    variant: str
-    method: str
-    budget: str
+    variant: Name
+    method: Name
+    budget: Name
     level_kind: Literal["removed", "keep_tokens", "threshold", "none"]
-    level: float | None
+    level: Annotated[float, Field(allow_inf_nan=True)] | None
     phase: Literal["prefill", "decode", "both"]
-    window: int
-    sinks: int | Literal["prefix"]
+    window: Count
+    sinks: Count | Literal["prefix"]
     positions: Literal["original", "cache"]
     engine: Literal["masked", "compact"]
     attention_during_prefill: Literal["full", "pruned"]
-    kv_bits: int | None
+    kv_bits: Count | None
     query_mode: Literal["agnostic", "aware", "aware-reused"]
     thinking: bool
     options: str
+
+    @field_validator("level", mode="before")
+    @classmethod
+    def _infinite(cls, level: Any) -> Any:
+        return float(level) if level in ("inf", "-inf") else level  # as they are written, see below
+
+    @field_validator("level")
+    @classmethod
+    def _known(cls, level: float | None) -> float | None:
+        if level is not None and math.isnan(level):
+            raise ValueError("a level must be a number")
+        return level
 
     @field_serializer("level")
     def _level(self, level: float | None) -> float | str | None:
@@ -60,14 +77,14 @@ class Line(VariantFields):
     """
 
     requested_removed: float | None = None
-    sample_id: str
-    context_id: str
-    question_index: int | None = None
-    prefills_paid: int | None = None
-    benchmark: str
-    subset: str
-    length: int | None
-    rollout: int = 0
+    sample_id: Name
+    context_id: Name
+    question_index: Count | None = None
+    prefills_paid: Count | None = None
+    benchmark: Name
+    subset: Name
+    length: Count | None
+    rollout: Count = 0
     prediction: str | None = None
     score: float | None = Field(default=None, ge=0, le=100)
     metrics: dict[str, float] = {}
@@ -76,18 +93,18 @@ class Line(VariantFields):
     finish_reason: Literal["stop", "length", "nan"] | None = None
     prompt_cut: bool = False
     bound_by: Literal["protection"] | None = None
-    context_tokens: int
-    generated_tokens: int = 0
-    max_new_tokens: int | None = None
+    context_tokens: Count
+    generated_tokens: Count = 0
+    max_new_tokens: Count | None = None
     sampling: dict[str, float] | None = None
-    cached_pairs: int | None = None
-    kept_pairs: int | None = None
-    cached_pairs_total: int | None = None
-    kept_pairs_total: int | None = None
-    removed_context: float | None = None
-    removed_total: float | None = None
-    removed_time_mean: float | None = None
-    physical_bytes: int | None = None
+    cached_pairs: Count | None = None
+    kept_pairs: Count | None = None
+    cached_pairs_total: Count | None = None
+    kept_pairs_total: Count | None = None
+    removed_context: Share | None = None
+    removed_total: Share | None = None
+    removed_time_mean: Share | None = None
+    physical_bytes: Count | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:
