@@ -7,6 +7,7 @@ samples. Where one has a subset that the other lacks, nothing is compared.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -49,6 +50,8 @@ def asked(
     for it; else tokens kept, or tau. None for the control. What was then removed is measured, and may differ."""
     if level_kind == "none" or level is None:
         return None
+    if isinstance(level, float) and math.isinf(level):
+        level = str(level)  # as cells have it, since JSON has no infinity
     return (level_kind, level) if requested_removed is None else ("removed", requested_removed)
 
 

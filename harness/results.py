@@ -131,11 +131,18 @@ class RunFolder:
         write_atomically(self.path / "items.jsonl", "".join(lines))
         write_atomically(self.path / "run.json", json.dumps(run, indent=1, ensure_ascii=False) + "\n")
 
+    def file(self, name: str) -> Path | None:
+        """A file of the run, None where it is missing. One that is a link out of the folder: :class:`HarnessError`."""
+        path = self.path / name
+        if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self.path)):
+            raise HarnessError(f"{path} is a link that leads out of its folder; put the file itself there")
+        return path if os.path.isfile(path) else None
+
     def run(self) -> dict[str, Any]:
         """The content of ``run.json``."""
-        path = self.path / "run.json"
+        path = self.file("run.json") or self.path / "run.json"
         try:
-            run = json.loads(path.read_text(encoding="utf-8"))
+            run = load(path)
         except (OSError, ValueError) as error:
             raise HarnessError(f"{path} cannot be read ({error}); run with --force to start over") from error
         version = run.get("schema_version") if isinstance(run, dict) else None
@@ -145,18 +152,17 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any] | None:
         """The content of ``summary.json``, None where there is none yet."""
-        path = self.path / "summary.json"
+        path = self.file("summary.json")
         try:
-            return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
-        except ValueError as error:
+            return dict(load(path)) if path else None
+        except (OSError, ValueError, TypeError) as error:
             raise HarnessError(f"{path} is damaged ({error}); delete it and run the same command again") from error
 
     def lines(self) -> list[Line]:
         """All sample lines, from ``samples.jsonl`` or ``samples.jsonl.gz``. A broken line: file and line number; a last
         one that a kill left unfinished is passed over."""
-        packed = self.path / "samples.jsonl.gz"
-        path = packed if packed.is_file() else self.path / "samples.jsonl"
-        return list(_read(path)) if path.is_file() else []
+        path = self.file("samples.jsonl.gz") or self.file("samples.jsonl")
+        return list(_read(path)) if path else []
 
     def mend(self) -> None:
         """Unpack the samples and cut off what a kill left of unfinished last lines, so that a resumed run appends to
@@ -177,9 +183,9 @@ class RunFolder:
     def histogram_keys(self) -> set[tuple[Any, ...]]:
         """:func:`histogram_key` of the histograms that are stored already."""
         path = self.path / "histograms.jsonl"
-        rows = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        rows = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
         try:
-            return {histogram_key(json.loads(row)) for row in rows}
+            return {histogram_key(json.loads(row)) for row in rows if row}
         except (ValueError, TypeError, KeyError) as error:
             raise HarnessError(f"{path} is damaged ({error}); run with --force to start over") from error
 
@@ -202,6 +208,14 @@ def append_line(file: IO[str], row: dict[str, Any]) -> None:
     file.flush()
 
 
+def load(path: Path) -> Any:
+    """The JSON value of a file. ``ValueError`` also where it is nested too deep to be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a whole file or nothing."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -209,9 +223,30 @@ def write_atomically(path: Path, text: str) -> None:
     draft.replace(path)
 
 
+class _Packed(gzip.GzipFile):
+    """A gzip file that gives no more than many times its own size: lines shrink about twentyfold."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.left = 2**24 + 200 * path.stat().st_size
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(self.left + 1 if size is None or size < 0 else size)
+        self.left -= len(data)
+        if self.left < 0:
+            raise OSError("it unpacks to far more than lines of a run would")
+        return data
+
+
+def opened(path: Path) -> IO[bytes]:
+    """``samples.jsonl`` or ``samples.jsonl.gz``, open for reading."""
+    return _Packed(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
 def _read(path: Path) -> Iterator[Line]:
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with opened(path) as file:
+            data = file.read()
     except (OSError, EOFError, zlib.error) as error:
         raise HarnessError(f"{path} cannot be read: {error}") from error
     for number, text in enumerate(data.splitlines(keepends=True), 1):
@@ -221,5 +256,5 @@ def _read(path: Path) -> Iterator[Line]:
             if not text.endswith(b"\n"):
                 return
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "line"
+            where = ascii(".".join(map(str, first["loc"])))[1:-1][:80] or "line"
             raise HarnessError(f"{path}, line {number}: {where}: {first['msg']}") from error

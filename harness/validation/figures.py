@@ -20,7 +20,10 @@ CLOSE = 1e-9
 #: figures of a summary may differ so much between builds of numpy
 ROUNDING = 1e-6
 #: of what is measured, the pairs it is made of
-REMOVED = {"removed_context": ("cached_pairs", "kept_pairs"), "removed_total": ("cached_pairs_total", "kept_pairs_total")}
+REMOVED = {
+    "removed_context": ("cached_pairs", "kept_pairs"),
+    "removed_total": ("cached_pairs_total", "kept_pairs_total"),
+}
 
 
 def check_removed(folder: Submission) -> Iterator[Finding]:
@@ -51,10 +54,11 @@ def _pairs(line: Line) -> Iterator[str]:
             yield f"was answered, but lacks one of {name}, {cached_name}, {kept_name}"
         if cached is None or kept is None:
             continue
+        measured = 1 - kept / cached if cached else 0.0
         if kept > cached:
             yield f"{kept_name} is {kept:,}, more than {cached_name}, {cached:,}"
-        elif removed is not None and not math.isclose(removed, 1 - kept / cached if cached else 0.0, abs_tol=CLOSE):
-            yield f"{name} is {removed:g}, and 1 - {kept_name} / {cached_name} is {1 - kept / cached if cached else 0:g}"
+        elif removed is not None and not math.isclose(removed, measured, abs_tol=CLOSE):
+            yield f"{name} is {removed:g}, and 1 - {kept_name} / {cached_name} is {measured:g}"
         if line.level_kind == "none" and kept < cached:
             yield f"is of the control, which keeps every pair, but {kept_name} is {kept:,} of {cached:,}"
     if line.cached_pairs and (not line.context_tokens or line.cached_pairs % line.context_tokens):

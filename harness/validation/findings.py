@@ -63,8 +63,14 @@ CODES: dict[str, tuple[Severity, str]] = {
     "secret": ("error", "revoke it now, then take it out of the file"),
     "e-mail": ("error", "take it out"),
     "markup": ("error", "take it out; names and notes are plain text"),
-    "text-path": ("warning", "look at it: fine where the benchmark's texts or the model's answer have it by themselves"),
-    "text-e-mail": ("warning", "look at it: fine where the benchmark's texts or the model's answer have it by themselves"),
+    "text-path": (
+        "warning",
+        "look at it: fine where the benchmark's texts or the model's answer have it by themselves",
+    ),
+    "text-e-mail": (
+        "warning",
+        "look at it: fine where the benchmark's texts or the model's answer have it by themselves",
+    ),
     "masks": ("error", "make the masks anew with --store-masks, or leave the folder masks/ out"),
     # ourselves
     "check-failed": ("error", "tell the maintainers; the file is odder than this check was made for"),

@@ -85,7 +85,9 @@ def check_code(folder: Submission) -> Iterator[Finding]:
             folder.notes.append(f"the code of {shown(method)} was not checked: {error}")
             continue
         if now != then:
-            yield finding("stale", "run.json", None, f"the code of {shown(method)} is {now} today, it was {shown(then)}")
+            yield finding(
+                "stale", "run.json", None, f"the code of {shown(method)} is {now} today, it was {shown(then)}"
+            )
     for name, then in folder.run["benchmark_versions"].items():
         benchmark = folder.benchmark(name)
         if benchmark is None:

@@ -62,7 +62,9 @@ def _not_shareable(folder: Submission, row: dict[str, Any]) -> str:
     if texts:
         return f"has the {', '.join(texts)} of {shown(row['benchmark'])}"
     if benchmark is not None and row["subset"] in benchmark.needs_data and row.get("references"):
-        return f"has the references of {shown(row['subset'])} of {shown(row['benchmark'])}, which come from data of others"
+        return (
+            f"has the references of {shown(row['subset'])} of {shown(row['benchmark'])}, which come from data of others"
+        )
     return ""
 
 
@@ -85,7 +87,9 @@ def check_masks(folder: Submission) -> Iterator[Finding]:
             continue
         benchmark = folder.benchmark(str(about.get("benchmark")))
         if about.get("sample_id") not in folder.by_sample:
-            yield finding("masks", name, None, f"is of sample {shown(about.get('sample_id'))}, which items.jsonl has not")
+            yield finding(
+                "masks", name, None, f"is of sample {shown(about.get('sample_id'))}, which items.jsonl has not"
+            )
         if "tokens" in members and not (benchmark is not None and benchmark.shareable):
             yield finding("not-shareable", name, None, f"has the texts of {shown(about.get('benchmark'))}")
 
