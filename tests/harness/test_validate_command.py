@@ -225,6 +225,16 @@ def test_plain_texts_are_let_through(text: str) -> None:
         assert not pattern.search(text)
 
 
+SLOW = ["a.", "<", "<  ", "< " + " " * 999, "eyJ-", "://a:", "password ", "~a", "\\\\a", "onabc ", "&#", "a@b."]
+
+
+@pytest.mark.parametrize("part", SLOW)
+def test_texts_made_to_be_slow_end(part: str) -> None:
+    text = part * (100_000 // len(part))  # minutes, were a pattern to scan all of it from each place anew
+    for pattern in (publishing.SECRETS, publishing.PATHS, publishing.MAILS, publishing.MARKUP):
+        assert not pattern.search(text)
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
