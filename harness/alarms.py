@@ -46,7 +46,8 @@ Alarm = tuple[str, str | None, str]  # kind, variant, text
 def _control(cells: Sequence[Cell]) -> Iterator[Alarm]:
     for cell in cells:
         if cell["level_kind"] == "none" and cell["floor"]:
-            text = f"the control scores {cell['score']:.1f}, at chance or under 20: nothing can be compared"
+            scores = "lies" if cell["score"] is None else f"scores {cell['score']:.1f},"
+            text = f"the control {scores} at chance or under 20: nothing can be compared"
             yield "control_at_floor", cell["variant"], text
 
 

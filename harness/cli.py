@@ -371,6 +371,20 @@ def leaderboard(
     raise typer.Exit(board.serve(results or [Path("results")], port, address, browser))
 
 
+@app.command()
+def validate(
+    results: Annotated[list[Path], typer.Argument(help="run folders, or folders of them")],
+) -> None:
+    """Check run folders that are to be submitted: files, fields, figures made anew, nothing private. No model is
+    loaded. Exit code 1 where something is to be fixed."""
+    from harness import validation
+
+    checked = [one for path in results for one in validation.validate(path)]
+    for text in validation.told(checked):
+        print(text)
+    raise typer.Exit(int(not all(one.fine for one in checked)))
+
+
 def main() -> None:
     """Entry point: a user's mistake is one message on standard error and exit code 2, without a traceback."""
     try:

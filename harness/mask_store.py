@@ -176,7 +176,7 @@ def write(
     places: dict[bytes, int] = {}
     index = [places.setdefault(np.packbits(mask).tobytes(), len(places)) for mask in keep]
     width = -(-math.prod(about.shape) // 8)
-    parts: dict[str, NDArray[Any]] = {
+    parts: dict[str, Any] = {
         "about": _json(about.model_dump(mode="json")),
         "masks": np.frombuffer(b"".join(places), np.uint8).reshape(len(places), width),
         "index": np.array(index, np.int32),

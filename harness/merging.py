@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.errors import HarnessError
 from harness.pairs import scores_of
 from harness.reading import Reading
 from harness.results import Line
@@ -76,7 +77,10 @@ def _named(runs: Iterable[Reading]) -> str:
 
 def _difference(board: Board, others: Sequence[Board]) -> str:
     names = [name for name in board.basis if any(other.basis[name] != board.basis[name] for other in others)]
-    return "other " + ", ".join(names) if names else "the control's scores differ"
+    if names:
+        return "other " + ", ".join(names)
+    unread = [fault for run in other_runs([board, *others]) if (fault := _fault(run))]
+    return f"lines cannot be read: {unread[0]}" if unread else "the control's scores differ"
 
 
 def basis_of(run: Reading, benchmark: str, length: int | None) -> dict[str, Any]:
@@ -111,8 +115,11 @@ def _same_control(runs: Sequence[Reading], basis: dict[str, Any]) -> list[list[R
     """Runs whose control has the same score on every sample; the lines of a single run need not be read."""
     if len(runs) == 1:
         return [list(runs)]
-    groups: list[tuple[dict[str, Any], list[Reading]]] = []
+    groups: list[tuple[dict[str, Any] | None, list[Reading]]] = []
     for run in runs:
+        if _fault(run):  # its summary can be shown, but nothing can be made of it and another
+            groups.append((None, [run]))
+            continue
         control = dict(scores_of(line for line in _lines(run, basis) if line.level_kind == "none"))
         known = next((some for scores, some in groups if scores == control), None)
         if known is None:
@@ -120,6 +127,15 @@ def _same_control(runs: Sequence[Reading], basis: dict[str, Any]) -> list[list[R
         else:
             known.append(run)
     return [some for _, some in groups]
+
+
+def _fault(run: Reading) -> str:
+    """Why the lines of a run cannot be read; empty where they can."""
+    try:
+        _ = run.lines
+    except HarnessError as error:
+        return str(error)
+    return ""
 
 
 def _lines(run: Reading, basis: dict[str, Any]) -> list[Line]:

@@ -8,6 +8,7 @@ bootstraps draw contexts, and permutations flip all of a context's signs togethe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -55,6 +56,8 @@ def asked(
     for it; else tokens kept, or tau. None for the control. What was then removed is measured, and may differ."""
     if level_kind == "none" or level is None:
         return None
+    if isinstance(level, float) and math.isinf(level):
+        level = str(level)  # as cells have it, since JSON has no infinity
     return (level_kind, level) if requested_removed is None else ("removed", requested_removed)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness import shapes
 from harness.errors import HarnessError
 from harness.results import Line, RunFolder
 from harness.summary import BenchmarkFacts, summarise
@@ -26,7 +28,7 @@ class Reading:
 
     @property
     def name(self) -> str:
-        return self.folder.path.resolve().name
+        return printable(Path(os.path.realpath(self.folder.path)).name)
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -49,25 +51,32 @@ class Reading:
         """All lines; :class:`HarnessError` where some of a run that was complete are gone."""
         found = self.folder.lines()
         self._check_whole(len(found))
+        if len({line.key for line in found}) < len(found):
+            raise HarnessError(f"{self.folder.path} has doubled lines; take samples.jsonl from a copy")
         return found
 
     @cached_property
     def items(self) -> dict[str, dict[str, Any]]:
         """The rows of ``items.jsonl`` by ``sample_id``; none where the file is missing."""
-        path = self.folder.path / "items.jsonl"
+        path = self.folder.file("items.jsonl")
         try:
-            rows = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-            return {row["sample_id"]: row for row in map(json.loads, rows)}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            # not splitlines(), which also parts at characters that JSON leaves in a text
+            rows = [json.loads(row) for row in path.read_text(encoding="utf-8").split("\n") if row] if path else []
+            for number, row in enumerate(rows, 1):
+                if wrong := _unfit(row):
+                    raise ValueError(f"line {number}: {wrong}")
+            return {row["sample_id"]: row for row in rows}
+        except (OSError, ValueError, RecursionError) as error:
             raise HarnessError(f"{path} is damaged ({error}); take it from a copy, or run with --force anew") from error
 
     @cached_property
     def stored(self) -> dict[str, Any] | None:
         """``summary.json`` as it is; None where it is missing or damaged."""
         try:
-            return self.folder.summary()
+            kept = self.folder.summary()
         except HarnessError:
             return None
+        return kept if kept is None or not shapes.fault(shapes.SUMMARY, kept) else None
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -87,9 +96,9 @@ class Reading:
         stored, path = self.stored or {}, self.folder.samples
         expected = stored.get("lines", self.expected)
         if stored.get("complete") and expected is not None and count < expected:
-            has = f"has {count:,} of" if path.is_file() else "is gone, with"
+            has = f"has {count:,} of" if path else "is gone, with"
             raise HarnessError(
-                f"{path} {has} the {expected:,} lines that the run had when it was summarised; take it from a copy, or "
+                f"{path or self.folder.path / 'samples.jsonl'} {has} the {expected:,} lines that the run had when it was summarised; take it from a copy, or "
                 "run the same command with --resume"
             )
 
@@ -115,8 +124,17 @@ class Reading:
         return [{**v, "note": notes.get(v["variant"], f"not in phase {v['phase']}")} for v in variants]
 
 
+def _unfit(row: Any) -> str:
+    return shapes.fault(shapes.ITEM, row)
+
+
 def _tupled(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def printable(text: str) -> str:
+    """A text with what no terminal shows as a character written out."""
+    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in text)
 
 
 class Found(NamedTuple):
@@ -128,33 +146,47 @@ class Found(NamedTuple):
 
 def read(path: Path) -> Reading:
     """One run folder; :class:`HarnessError` where it is none or damaged."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise HarnessError(f"{path} is not a folder; give a run folder{_nearby(path)}")
-    if not (path / "run.json").is_file():
+    if not os.path.isfile(path / "run.json"):
         inside = [run.parent.name for run in sorted(path.glob("*/run.json"))]
         hint = f"one of the run folders in it: {', '.join(inside)}" if inside else "a folder that `harness run` made"
         raise HarnessError(f"{path} has no run.json; give {hint}")
     folder = RunFolder(path)
-    return Reading(folder, folder.run())
+    run = folder.run()
+    if wrong := shapes.fault(shapes.RUN, run):
+        raise HarnessError(f"{path / 'run.json'} is damaged ({wrong}); take it from a copy, or run with --force anew")
+    return Reading(folder, run)
 
 
 def find(path: Path) -> Found:
     """The run at ``path``, or all runs in it, up to two folders down. A damaged one is told of, not fatal, unless it
-    was itself asked for."""
-    if (path / "run.json").is_file():
+    was itself asked for; so is one that lies elsewhere, with a link to it in ``path``."""
+    if os.path.isfile(path / "run.json"):
         return Found([checked(read(path))], [])
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise HarnessError(f"{path} is not a folder; give a run folder or a folder of them{_nearby(path)}")
-    runs, notes = [], []
+    runs, notes, seen = [], [], set()
     for folder in folders(path):
         try:
-            runs.append(checked(read(folder)))
+            home = _inside(folder, path)
+            if home not in seen:  # a link may lead to a run that is here too
+                seen.add(home)
+                runs.append(checked(read(folder)))
         except HarnessError as error:
-            notes.append(f"left out: {error}")
+            notes.append(printable(f"left out: {error}"))
     if not runs:
         told = "; ".join(notes) if notes else "it has no run folders"
         raise HarnessError(f"{path}: nothing to read ({told}); `python -m harness run --out {path}` makes runs")
     return Found(runs, notes)
+
+
+def _inside(folder: Path, path: Path) -> str:
+    """Where a run folder really lies, which must be in ``path``."""
+    home = os.path.realpath(folder)
+    if not Path(home).is_relative_to(os.path.realpath(path)):
+        raise HarnessError(f"{folder} is a link that leads out of {path}; put the folder itself there")
+    return home
 
 
 def checked(run: Reading) -> Reading:

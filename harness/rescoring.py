@@ -48,6 +48,11 @@ def rescore(path: Path, data: Path | None = None, check: bool = False) -> tuple[
     return [outcome for *_, outcome in done], found.notes
 
 
+def score_anew(run: Reading, data: Path | None = None) -> Rescored:
+    """What rescoring one run comes to; nothing is written."""
+    return _scored(run, data)[1]
+
+
 def _scored(run: Reading, data: Path | None) -> tuple[list[Line], Rescored]:
     kinds = dict.fromkeys(line.benchmark for line in run.lines)
     known = {name: benchmarks.registry.get(name) for name in kinds}

@@ -9,9 +9,9 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator
 
 from harness.errors import HarnessError
 
@@ -21,28 +21,45 @@ AVERAGED = ("ok", "too_short")
 #: bytes of a file that are looked at at once
 _BLOCK = 1 << 20
 Status = Literal["ok", "too_short", "truncated", "oom", "nan", "timeout", "error"]
+#: what tables show as it is: short, on one line, no control characters
+Name = Annotated[str, Field(max_length=1_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+#: whole numbers that every reader of JSON takes exactly
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class VariantFields(BaseModel):
     """The columns of a variant, in lines and in cells alike."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    variant: str
-    method: str
-    budget: str
+    variant: Name
+    method: Name
+    budget: Name
     level_kind: Literal["removed", "keep_tokens", "threshold", "none"]
-    level: float | None
+    level: Annotated[float, Field(allow_inf_nan=True)] | None
     phase: Literal["prefill", "decode", "both"]
-    window: int
-    sinks: int | Literal["prefix"]
+    window: Count
+    sinks: Count | Literal["prefix"]
     positions: Literal["original", "cache"]
     engine: Literal["masked", "compact"]
     attention_during_prefill: Literal["full", "pruned"]
-    kv_bits: int | None
+    kv_bits: Count | None
     query_mode: Literal["agnostic", "aware", "aware-reused"]
     thinking: bool
     options: str
+
+    @field_validator("level", mode="before")
+    @classmethod
+    def _infinite(cls, level: Any) -> Any:
+        return float(level) if level in ("inf", "-inf") else level  # as they are written, see below
+
+    @field_validator("level")
+    @classmethod
+    def _known(cls, level: float | None) -> float | None:
+        if level is not None and math.isnan(level):
+            raise ValueError("a level must be a number")
+        return level
 
     @field_serializer("level")
     def _level(self, level: float | None) -> float | str | None:
@@ -62,14 +79,14 @@ class Line(VariantFields):
     """
 
     requested_removed: float | None = None
-    sample_id: str
-    context_id: str
-    question_index: int | None = None
-    prefills_paid: int | None = None
-    benchmark: str
-    subset: str
-    length: int | None
-    rollout: int = 0
+    sample_id: Name
+    context_id: Name
+    question_index: Count | None = None
+    prefills_paid: Count | None = None
+    benchmark: Name
+    subset: Name
+    length: Count | None
+    rollout: Count = 0
     prediction: str | None = None
     score: float | None = Field(default=None, ge=0, le=100)
     metrics: dict[str, float] = {}
@@ -78,18 +95,18 @@ class Line(VariantFields):
     finish_reason: Literal["stop", "length", "nan"] | None = None
     prompt_cut: bool = False
     bound_by: Literal["protection"] | None = None
-    context_tokens: int
-    generated_tokens: int = 0
-    max_new_tokens: int | None = None
+    context_tokens: Count
+    generated_tokens: Count = 0
+    max_new_tokens: Count | None = None
     sampling: dict[str, float] | None = None
-    cached_pairs: int | None = None
-    kept_pairs: int | None = None
-    cached_pairs_total: int | None = None
-    kept_pairs_total: int | None = None
-    removed_context: float | None = None
-    removed_total: float | None = None
-    removed_time_mean: float | None = None
-    physical_bytes: int | None = None
+    cached_pairs: Count | None = None
+    kept_pairs: Count | None = None
+    cached_pairs_total: Count | None = None
+    kept_pairs_total: Count | None = None
+    removed_context: Share | None = None
+    removed_total: Share | None = None
+    removed_time_mean: Share | None = None
+    physical_bytes: Count | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -119,11 +136,18 @@ class RunFolder:
         write_atomically(self.path / "items.jsonl", "".join(lines))
         write_atomically(self.path / "run.json", json.dumps(run, indent=1, ensure_ascii=False) + "\n")
 
+    def file(self, name: str) -> Path | None:
+        """A file of the run, None where it is missing. One that is a link out of the folder: :class:`HarnessError`."""
+        path = self.path / name
+        if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self.path)):
+            raise HarnessError(f"{path} is a link that leads out of its folder; put the file itself there")
+        return path if os.path.isfile(path) else None
+
     def run(self) -> dict[str, Any]:
         """The content of ``run.json``."""
-        path = self.path / "run.json"
+        path = self.file("run.json") or self.path / "run.json"
         try:
-            run = json.loads(path.read_text(encoding="utf-8"))
+            run = load(path)
         except (OSError, ValueError) as error:
             raise HarnessError(f"{path} cannot be read ({error}); run with --force to start over") from error
         version = run.get("schema_version") if isinstance(run, dict) else None
@@ -140,27 +164,26 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any] | None:
         """The content of ``summary.json``, None where there is none yet."""
-        path = self.path / "summary.json"
+        path = self.file("summary.json")
         try:
-            return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
-        except ValueError as error:
+            return dict(load(path)) if path else None
+        except (OSError, ValueError, TypeError) as error:
             raise HarnessError(f"{path} is damaged ({error}); delete it and run the same command again") from error
 
     def lines(self) -> list[Line]:
         """All sample lines, from ``samples.jsonl`` or ``samples.jsonl.gz``. A broken line: file and line number; a last
         one that a kill left unfinished is passed over."""
-        return list(_read(self.samples)) if self.samples.is_file() else []
+        return list(_read(self.samples)) if self.samples else []
 
     def count(self) -> int:
         """How many lines :meth:`lines` would give were none of them broken inside; 0 without a file. They are counted
         by their ends, a block at a time; only what follows the last end is looked at, as a kill may have left it."""
-        return _count(self.samples) if self.samples.is_file() else 0
+        return _count(self.samples) if self.samples else 0
 
     @property
-    def samples(self) -> Path:
-        """The file of the lines: ``samples.jsonl.gz`` where there is one, else ``samples.jsonl``."""
-        packed = self.path / "samples.jsonl.gz"
-        return packed if packed.is_file() else self.path / "samples.jsonl"
+    def samples(self) -> Path | None:
+        """The file of the lines: ``samples.jsonl.gz`` where there is one, else ``samples.jsonl``, if that is there."""
+        return self.file("samples.jsonl.gz") or self.file("samples.jsonl")
 
     def mend(self) -> None:
         """Unpack the samples and cut off what a kill left of unfinished last lines, so that a resumed run appends to
@@ -181,9 +204,9 @@ class RunFolder:
     def histogram_keys(self) -> set[tuple[Any, ...]]:
         """:func:`histogram_key` of the histograms that are stored already."""
         path = self.path / "histograms.jsonl"
-        rows = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        rows = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
         try:
-            return {histogram_key(json.loads(row)) for row in rows}
+            return {histogram_key(json.loads(row)) for row in rows if row}
         except (ValueError, TypeError, KeyError) as error:
             raise HarnessError(f"{path} is damaged ({error}); run with --force to start over") from error
 
@@ -206,6 +229,14 @@ def append_line(file: IO[str], row: dict[str, Any]) -> None:
     file.flush()
 
 
+def load(path: Path) -> Any:
+    """The JSON value of a file. ``ValueError`` also where it is nested too deep to be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a whole file or nothing."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -216,7 +247,7 @@ def write_atomically(path: Path, text: str) -> None:
 def _count(path: Path) -> int:
     ends, tail = 0, b""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with opened(path) as file:
             while block := file.read(_BLOCK):
                 ends += block.count(b"\n")
                 start = block.rfind(b"\n") + 1
@@ -229,9 +260,30 @@ def _count(path: Path) -> int:
         return ends
 
 
+class _Packed(gzip.GzipFile):
+    """A gzip file that gives no more than many times its own size: lines shrink about twentyfold."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.left = 2**24 + 200 * path.stat().st_size
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(self.left + 1 if size is None or size < 0 else size)
+        self.left -= len(data)
+        if self.left < 0:
+            raise OSError("it unpacks to far more than lines of a run would")
+        return data
+
+
+def opened(path: Path) -> IO[bytes]:
+    """``samples.jsonl`` or ``samples.jsonl.gz``, open for reading."""
+    return _Packed(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
 def _read(path: Path) -> Iterator[Line]:
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with opened(path) as file:
+            data = file.read()
     except (OSError, EOFError, zlib.error) as error:
         raise HarnessError(f"{path} cannot be read: {error}") from error
     for number, text in enumerate(data.splitlines(keepends=True), 1):
@@ -241,5 +293,5 @@ def _read(path: Path) -> Iterator[Line]:
             if not text.endswith(b"\n"):
                 return
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "line"
+            where = ascii(".".join(map(str, first["loc"])))[1:-1][:80] or "line"
             raise HarnessError(f"{path}, line {number}: {where}: {first['msg']}") from error

@@ -1,0 +1,153 @@
+"""``validate``: checks a run folder that someone wants to submit, and says what to fix. No model, no torch.
+
+What it reads was written by strangers: nothing of it is trusted, and nothing of it may end a check with a traceback.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.errors import HarnessError
+from harness.validation import coverage, figures, origin, publishing, schema, tree
+from harness.validation.findings import Finding, finding, quoted_name
+from harness.validation.folder import Submission
+
+#: findings of one code that are listed of a file
+MOST_LISTED = 5
+
+Check = Callable[[Submission], Iterable[Finding]]
+
+
+class Checked(NamedTuple):
+    """A run folder's findings, errors first, how many more there are of a code and file, and what was not checked."""
+
+    name: str
+    findings: list[Finding]
+    more: dict[tuple[str, str], int]
+    notes: list[str]
+
+    @property
+    def fine(self) -> bool:
+        return not any(one.severity == "error" for one in self.findings)
+
+
+def validate(path: Path) -> list[Checked]:
+    """The run folder at ``path``, or every folder in it. A path that is none: :class:`HarnessError`."""
+    if not path.is_dir():
+        raise HarnessError(f"{path} is not a folder; give a run folder or a folder of run folders")
+    try:
+        return [validate_run(folder) for folder in _folders(path)]
+    except OSError as error:
+        raise HarnessError(f"{path} cannot be read ({error.strerror}); make it readable") from error
+
+
+def _folders(path: Path) -> list[Path]:
+    if any((path / name).is_symlink() or (path / name).exists() for name in tree.FILES):
+        return [path]
+    inside = sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))
+    return inside or [path]
+
+
+def validate_run(path: Path) -> Checked:
+    """All checks of one folder. Each runs whatever the others find; one that fails itself is a finding."""
+    name = quoted_name(path.resolve().name)
+    if path.is_symlink():
+        return Checked(name, [finding("link", "", None, "is a link")], {}, [])
+    try:
+        folder = Submission(path)
+        if not any((path / one).exists() or (path / one).is_symlink() for one in tree.FILES):
+            return Checked(name, [finding("not-a-run", "", None, "has no file of a run")], {}, [])
+    except OSError as error:
+        return Checked(name, [finding("unreadable", "", None, f"cannot be read ({error.strerror})")], {}, [])
+    kept: list[Finding] = []
+    counts: Counter[tuple[str, str]] = Counter()
+    for check in CHECKS:
+        for one in _guarded(check, folder):
+            counts[one.code, one.file] += 1
+            if counts[one.code, one.file] <= MOST_LISTED:
+                kept.append(one)
+    kept.sort(key=lambda one: one.severity)  # the sort is stable
+    more = {key: count - MOST_LISTED for key, count in counts.items() if count > MOST_LISTED}
+    return Checked(name, kept, more, list(dict.fromkeys(folder.notes)))
+
+
+def _guarded(check: Check, folder: Submission) -> Iterator[Finding]:
+    try:
+        yield from check(folder)
+    except Exception as error:  # whatever a stranger's file leads to is theirs to know and ours to mend
+        told = f"{check.__name__} did not come to an end ({type(error).__name__}: {ascii(str(error))[1:-1][:200]})"
+        yield finding("check-failed", "", None, told)
+
+
+def _files(folder: Submission) -> Iterator[Finding]:
+    yield from tree.check_tree(folder.path)
+
+
+def _json(folder: Submission) -> Iterator[Finding]:
+    yield from folder.text_findings()
+
+
+def _record(folder: Submission) -> Iterator[Finding]:
+    if folder.loaded["run.json"].value is not None:
+        for code, what in schema.sound_run(folder.raw_run):
+            yield finding(code, "run.json", None, what)
+
+
+def _items(folder: Submission) -> Iterator[Finding]:
+    yield from schema.check_rows(schema.ITEM, "items.jsonl", folder.loaded["items.jsonl"].rows)
+
+
+def _histograms(folder: Submission) -> Iterator[Finding]:
+    rows = folder.loaded["histograms.jsonl"].rows
+    yield from schema.check_rows(schema.HISTOGRAM, "histograms.jsonl", rows)
+    for number, row in rows:
+        if folder.by_sample and str(row.get("sample_id")) not in folder.by_sample:
+            yield finding("foreign-line", "histograms.jsonl", number, "is of a sample that items.jsonl has not")
+
+
+def _samples(folder: Submission) -> Iterator[Finding]:
+    yield from schema.check_lines(folder.samples_name, folder.loaded[folder.samples_name].rows)
+
+
+#: all checks, in the order in which their findings are told
+CHECKS: tuple[Check, ...] = (
+    _files,
+    _json,
+    _record,
+    _items,
+    _samples,
+    _histograms,
+    coverage.check_items,
+    coverage.check_labels,
+    coverage.check_record,
+    coverage.check_lines,
+    coverage.check_complete,
+    figures.check_removed,
+    figures.check_scores,
+    figures.check_summary,
+    origin.check_prompts,
+    origin.check_data,
+    origin.check_name,
+    origin.check_code,
+    publishing.check_shareable,
+    publishing.check_masks,
+    publishing.check_texts,
+)
+
+
+def told(checked: Sequence[Checked]) -> Iterator[str]:
+    """The command's output, a line each."""
+    for one in checked:
+        errors = sum(found.severity == "error" for found in one.findings)
+        hidden = sum(one.more.values())
+        counts = f"{errors} to fix, {len(one.findings) - errors} to look at" if one.findings else "fine"
+        yield f"{one.name}: {counts}" + (f", and {hidden:,} more" if hidden else "")
+        for found in one.findings:
+            yield f"  {found}"
+        for (code, file), count in one.more.items():
+            yield f"  and {count:,} more of [{code}] in {quoted_name(file) or 'the folder'}"
+        for note in one.notes:
+            yield f"  note: {note}"

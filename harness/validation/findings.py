@@ -1,0 +1,118 @@
+"""What ``validate`` can find: one table of codes, each with how bad it is and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Severity = Literal["error", "warning"]
+
+COPY = "take the file from a copy, or run the benchmark again with --force"
+MAKE = "submit the files as `python -m harness run` wrote them"
+RESCORE = "run `python -m harness rescore` on the folder, which rebuilds summary.json"
+
+#: code -> severity and what to do
+CODES: dict[str, tuple[Severity, str]] = {
+    # the folder
+    "not-a-run": ("error", "give a folder that `python -m harness run` made, or a folder of such folders"),
+    "missing-file": ("error", MAKE),
+    "unknown-file": ("error", "remove it; a run folder holds the run's own files only"),
+    "hidden-file": ("error", "remove it"),
+    "link": ("error", "put the file itself in its place"),
+    "not-a-file": ("error", COPY),
+    "executable": ("error", "take the right to execute away: chmod a-x"),
+    "too-large": ("error", "use fewer samples or variants a run, or pack samples.jsonl with gzip"),
+    "unreadable": ("error", "make it readable: chmod u+r"),
+    "two-samples": ("error", "keep one of samples.jsonl and samples.jsonl.gz"),
+    # JSON
+    "empty": ("error", COPY),
+    "encoding": ("error", "save it as UTF-8 without a byte order mark"),
+    "not-json": ("error", COPY),
+    "not-finite": ("error", "JSON has no NaN and no infinity; " + COPY),
+    "duplicate-key": ("error", COPY),
+    "huge-number": ("error", COPY),
+    "nesting": ("error", COPY),
+    "surrogate": ("error", COPY),
+    "long-line": ("error", COPY),
+    "torn-line": ("error", "go on with the run: the same command with --resume"),
+    "gzip": ("error", "pack samples.jsonl anew with gzip"),
+    "bomb": ("error", "pack samples.jsonl anew with gzip"),
+    # what it says
+    "schema-version": ("error", "make the run with this release"),
+    "schema": ("error", MAKE),
+    "bad-name": ("error", "rename what was run: names are short, without control characters, <, >, \\ and '..'"),
+    "range": ("error", COPY),
+    "removed": ("error", COPY),
+    "label": ("error", MAKE),
+    "record": ("error", MAKE),
+    "doubled-line": ("error", COPY),
+    "foreign-line": ("error", COPY),
+    "missing-lines": ("error", "go on with the run (--resume); an unfinished run's summary says complete: false"),
+    "incomplete": ("warning", "the same command with --resume finishes the run; it is not ranked before"),
+    "summary-differs": ("error", RESCORE),
+    "score-differs": ("error", RESCORE),
+    # where it comes from
+    "prompt-hash": ("error", COPY),
+    "context-id": ("error", COPY),
+    "data-hash": ("error", COPY),
+    "folder-name": ("error", "give the folder back the name that the run gave it, and change nothing in run.json"),
+    "stale": ("warning", "run it again with today's code where the change matters"),
+    "other-version": ("warning", "run it again with today's benchmark where the change matters"),
+    # what must not be published
+    "not-shareable": ("error", "leave these texts out: the benchmark's licence or source does not let a run ship them"),
+    "path": ("error", "give models, data and weights by relative paths or names, and run again"),
+    "secret": ("error", "revoke it now, then take it out of the file"),
+    "e-mail": ("error", "take it out"),
+    "markup": ("error", "take it out; names and notes are plain text"),
+    "text-path": (
+        "warning",
+        "look at it: fine where the benchmark's texts or the model's answer have it by themselves",
+    ),
+    "text-e-mail": (
+        "warning",
+        "look at it: fine where the benchmark's texts or the model's answer have it by themselves",
+    ),
+    "masks": ("error", "make the masks anew with --store-masks, or leave the folder masks/ out"),
+    # ourselves
+    "check-failed": ("error", "tell the maintainers; the file is odder than this check was made for"),
+}
+
+#: longest value that a message quotes
+SHOWN = 60
+
+
+class Finding(NamedTuple):
+    """One thing to fix. ``file`` is relative to the run folder ("" is the folder itself), ``line`` from 1."""
+
+    code: str
+    severity: Severity
+    file: str
+    line: int | None
+    what: str
+    do: str
+
+    def __str__(self) -> str:
+        where = quoted_name(self.file) if self.file else "the folder"
+        where += f", line {self.line}" if self.line is not None else ""
+        return f"{self.severity} [{self.code}] {where}: {self.what}; {self.do}"
+
+
+def finding(code: str, file: str, line: int | None, what: str) -> Finding:
+    severity, do = CODES[code]
+    return Finding(code, severity, file, line, what, do)
+
+
+def shown(value: object) -> str:
+    """A value of a stranger's file as messages quote it: short, in ASCII, without control characters."""
+    if isinstance(value, int) and abs(value) >= 10**20:
+        return "a number of more than 20 digits"
+    if isinstance(value, str):
+        value = value[: 2 * SHOWN]
+    elif isinstance(value, list | dict):
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,}"
+    text = ascii(value)
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+
+
+def quoted_name(name: str) -> str:
+    """A file's name as it is where it is plain, else quoted."""
+    return name if name.isascii() and name.isprintable() and len(name) <= 2 * SHOWN else shown(name)

@@ -1,0 +1,97 @@
+"""Where a run says it comes from: hashes of prompts, samples, configuration and code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.base import Sample, content_hash
+from harness.validation.findings import Finding, finding, shown
+from harness.validation.folder import Submission
+from harness.validation.sources import Sources, Unknown
+
+TEXTS = ("context", "question", "answer_prefix")
+#: benchmarks of whose samples items.jsonl and run.json hold everything; the fields that they hold not are the defaults
+WHOLE = ("needles",)
+
+
+def check_prompts(folder: Submission) -> Iterator[Finding]:
+    """Prompt hashes of the texts that are there; one context, one text."""
+    contexts: dict[tuple[str, str], str] = {}
+    for number, row in folder.items:
+        if not all(name in row for name in TEXTS):
+            continue
+        if content_hash(*(row[name] for name in TEXTS)) != row["prompt_hash"]:
+            told = f"prompt_hash of {shown(row['sample_id'])} is not that of its texts"
+            yield finding("prompt-hash", "items.jsonl", number, told)
+        if contexts.setdefault((row["benchmark"], row["context_id"]), row["context"]) != row["context"]:
+            told = f"context_id {shown(row['context_id'])} has another context in a line before"
+            yield finding("context-id", "items.jsonl", number, told)
+
+
+def check_data(folder: Submission) -> Iterator[Finding]:
+    """The hash of all samples, where they can be put together from what the folder holds."""
+    run = folder.run
+    if run is None or not folder.whole:
+        return
+    rows = [row for _, row in folder.items]
+    if any(row["benchmark"] not in WHOLE or not all(name in row for name in TEXTS) for row in rows):
+        folder.notes.append("data_hash was not checked: the folder does not hold all of its samples")
+        return
+    answers = run["answers"]
+    if any(len(answers[row["benchmark"]][name]) != 1 for row in rows for name in ("max_new_tokens", "sampling")):
+        return
+    made = content_hash([_sample(row, answers[row["benchmark"]]).to_json() for row in rows])
+    if made != run["configuration"]["data_hash"]:
+        yield finding("data-hash", "run.json", None, "configuration.data_hash is not that of items.jsonl")
+
+
+def _sample(row: dict[str, Any], answers: dict[str, Any]) -> Sample:
+    names = ("sample_id", "context_id", "subset", "length", *TEXTS)
+    return Sample(
+        **{name: row[name] for name in names},
+        references=tuple(row.get("references", ())),
+        all_classes=tuple(row.get("all_classes", ())),
+        max_new_tokens=answers["max_new_tokens"][0],
+        sampling=answers["sampling"][0],
+        rollouts=answers["rollouts"][0],
+    )
+
+
+def check_name(folder: Submission) -> Iterator[Finding]:
+    """The folder's name ends in the hash of its configuration."""
+    if folder.run is None or not folder.items:
+        return
+    configuration = folder.run["configuration"]
+    model = configuration["model"].rpartition("/")[2].lower()
+    kinds = "-".join(dict.fromkeys(row["benchmark"] for _, row in folder.items)).replace(":", "-")
+    wanted = f"{model}-{kinds}-{content_hash(configuration)[:8]}"
+    name = folder.path.resolve().name
+    if name != wanted:
+        told = f"the name is {shown(name)}, run.json's configuration makes it {shown(wanted)}"
+        yield finding("folder-name", "", None, told)
+
+
+def check_code(folder: Submission) -> Iterator[Finding]:
+    """Methods whose code is another today, and benchmarks of another version."""
+    if folder.run is None:
+        return
+    sources = Sources()
+    for method, then in folder.run["method_hashes"].items():
+        options = {v["options"] for v in folder.run["configuration"]["variants"] if v["method"] == method}
+        try:
+            now = sources.hash(method, folder.run["configuration"]["model"], options)
+        except Unknown as error:
+            folder.notes.append(f"the code of {shown(method)} was not checked: {error}")
+            continue
+        if now != then:
+            yield finding(
+                "stale", "run.json", None, f"the code of {shown(method)} is {now} today, it was {shown(then)}"
+            )
+    for name, then in folder.run["benchmark_versions"].items():
+        benchmark = folder.benchmark(name)
+        if benchmark is None:
+            folder.notes.append(f"benchmark {shown(name)} is not known here, so its texts and scores were not checked")
+        elif benchmark.version != then:
+            told = f"benchmark {shown(name)} is version {benchmark.version} today, it was {shown(then)}"
+            yield finding("other-version", "run.json", None, told)

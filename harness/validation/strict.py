@@ -1,0 +1,200 @@
+"""JSON of strangers: bounded in size, depth and numbers; no NaN, no doubled keys, no half characters."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from harness.validation.findings import Finding, finding, shown
+
+MB = 2**20
+#: largest line; a context of 128,000 tokens has about half a million characters
+MOST_LINE = 4 * MB
+#: deepest nesting; a summary has 5 levels
+DEEPEST = 16
+#: whole numbers beyond this are no longer exact in other readers of JSON
+LARGEST = 2**53
+#: packed samples shrink about twentyfold; beyond this a file was made to burst its reader
+MOST_UNPACKED = 256 * MB
+MOST_RATIO = 200
+SLACK = 16 * MB
+
+
+class Refused(Exception):
+    """Why a text is no JSON of a run: a finding's code and what is wrong."""
+
+    def __init__(self, code: str, what: str) -> None:
+        super().__init__(what)
+        self.code, self.what = code, what
+
+
+def parse(text: str) -> Any:
+    """The value of a JSON text; :class:`Refused` where it has anything that a run never writes."""
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_int=_whole, parse_float=_fraction, parse_constant=_constant
+        )
+    except RecursionError:
+        raise Refused("nesting", f"is nested deeper than {DEEPEST} levels") from None
+    except ValueError as error:
+        raise Refused("not-json", f"is no JSON ({error})") from error
+    if _depth(value) > DEEPEST:
+        raise Refused("nesting", f"is nested deeper than {DEEPEST} levels")
+    if "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise Refused("surrogate", "has half of a surrogate pair in a text") from None
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise Refused("duplicate-key", f"has the key {shown(twice)} twice in one object")
+    return found
+
+
+def _whole(text: str) -> int:
+    if len(text) > 17 or abs(int(text)) > LARGEST:
+        raise Refused("huge-number", f"has the number {text[:20]}{'...' if len(text) > 20 else ''}")
+    return int(text)
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise Refused("huge-number", f"has the number {text[:20]}, which is no double")
+    return value
+
+
+def _constant(text: str) -> NoReturn:
+    raise Refused("not-finite", f"has {text} in place of a number")
+
+
+def _depth(value: Any) -> int:
+    depth, layer = 0, [value]
+    while layer:
+        depth += 1
+        layer = [
+            inner
+            for outer in layer
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+    return depth
+
+
+class Row(NamedTuple):
+    """A line of a file and its number, from 1."""
+
+    number: int
+    value: dict[str, Any]
+
+
+class Loaded(NamedTuple):
+    """What could be read of a file, and what is wrong with the rest. ``value`` None: nothing could."""
+
+    value: Any
+    rows: list[Row]
+    findings: list[Finding]
+
+
+def load_object(path: Path, name: str) -> Loaded:
+    """A file that is one JSON object."""
+    try:
+        value = parse(_text(_bytes(path)))
+        if not isinstance(value, dict):
+            raise Refused("schema", f"must hold an object, it holds {shown(value)}")
+    except Refused as error:
+        return Loaded(None, [], [finding(error.code, name, None, error.what)])
+    return Loaded(value, [], [])
+
+
+def load_rows(path: Path, name: str) -> Loaded:
+    """A file of one JSON object a line, packed where its name ends in ``.gz``."""
+    try:
+        data = _unpacked(_bytes(path)) if name.endswith(".gz") else _bytes(path)
+        if data.startswith(b"\xef\xbb\xbf"):
+            raise Refused("encoding", "begins with a byte order mark")
+    except Refused as error:
+        return Loaded(None, [], [finding(error.code, name, None, error.what)])
+    rows: list[Row] = []
+    found: list[Finding] = []
+    lines = data.split(b"\n")
+    if lines[-1]:
+        found.append(finding("torn-line", name, len(lines), "the last line has no end"))
+    for number, line in _numbered(lines):
+        try:
+            rows.append(Row(number, _row(line)))
+        except Refused as error:
+            found.append(finding(error.code, name, number, error.what))
+    return Loaded(rows, rows, found)
+
+
+def _numbered(lines: list[bytes]) -> Iterator[tuple[int, bytes]]:
+    yield from enumerate(lines if lines[-1] else lines[:-1], 1)
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    if len(line) > MOST_LINE:
+        raise Refused("long-line", f"has {len(line):,} bytes, of at most {MOST_LINE:,}")
+    value = parse(_text(line))
+    if not isinstance(value, dict):
+        raise Refused("schema", f"must be an object, it is {shown(value)}")
+    return value
+
+
+def _text(data: bytes) -> str:
+    if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        raise Refused("encoding", "begins with a byte order mark")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused("encoding", f"is not UTF-8 (byte {error.start:,})") from error
+
+
+def _bytes(path: Path) -> bytes:
+    """The file's bytes; never through a link, and never waiting for a pipe."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise Refused("not-a-file", "is no plain file")
+            data = file.read()
+    except OSError as error:
+        raise Refused("unreadable", f"cannot be read ({error.strerror})") from error
+    if not data:
+        raise Refused("empty", "is empty")
+    return data
+
+
+def _unpacked(data: bytes) -> bytes:
+    most = min(MOST_UNPACKED, SLACK + MOST_RATIO * len(data))
+    parts: list[bytes] = []
+    total, rest = 0, data
+    try:
+        while rest:  # a gzip file may have several members
+            member = zlib.decompressobj(wbits=31)
+            part = member.decompress(rest, most - total + 1)
+            total += len(part)
+            if total > most:
+                raise Refused("bomb", f"unpacks to more than {most:,} bytes from {len(data):,}")
+            if not member.eof:
+                raise Refused("gzip", "ends in the middle of the packed data")
+            parts.append(part)
+            rest = member.unused_data
+    except zlib.error as error:
+        raise Refused("gzip", f"is not gzip ({error})") from error
+    if not total:
+        raise Refused("empty", "is empty")
+    return b"".join(parts)
