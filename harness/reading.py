@@ -96,10 +96,10 @@ class Reading:
         stored, path = self.stored or {}, self.folder.samples
         expected = stored.get("lines", self.expected)
         if stored.get("complete") and expected is not None and count < expected:
-            has = f"has {count:,} of" if path else "is gone, with"
+            has = f"{path} has {count:,} of" if path else f"{self.folder.path / 'samples.jsonl'} is gone, with"
             raise HarnessError(
-                f"{path or self.folder.path / 'samples.jsonl'} {has} the {expected:,} lines that the run had when it was summarised; take it from a copy, or "
-                "run the same command with --resume"
+                f"{has} the {expected:,} lines that the run had when it was summarised; take it from a copy, or run the "
+                "same command with --resume"
             )
 
     def summarised(self, lines: Sequence[Line]) -> dict[str, Any]:
