@@ -98,8 +98,8 @@ class Reading:
         if stored.get("complete") and expected is not None and count < expected:
             has = f"{path} has {count:,} of" if path else f"{self.folder.path / 'samples.jsonl'} is gone, with"
             raise HarnessError(
-                f"{has} the {expected:,} lines that the run had when it was summarised; take it from a copy, or run the "
-                "same command with --resume"
+                f"{has} the {expected:,} lines that the run had when it was summarised; take it from a copy, or run "
+                "the same command with --resume"
             )
 
     def summarised(self, lines: Sequence[Line]) -> dict[str, Any]:
