@@ -126,13 +126,22 @@ def test_missing_texts_say_why_and_how_they_can_be_seen(folder: Path, more: dict
     [{}, {"references": 3, "question": ["x"]}, {"references": [1, None]}, {"references": {"a": 1}, "question": 7}],
 )
 def test_items_may_hold_anything(folder: Path, row: dict[str, Any]) -> None:
-    (folder / "items.jsonl").write_text(json.dumps({"sample_id": SAMPLE, **row}) + "\n", encoding="utf-8")
+    place = {"sample_id": SAMPLE, "benchmark": "toy", "length": 64}
+    (folder / "items.jsonl").write_text(json.dumps({**place, **row}) + "\n", encoding="utf-8")
     masks_of(folder, lengths=[1] * 8)
     view = sample_view(read(folder), SAMPLE)
     assert view.question is None
     assert view.references in (None, ("1", "None"))
     with pytest.raises(HarnessError):
         sample_view(read(folder), SAMPLE, folder / "no rows")
+
+
+def test_records_of_another_form_are_told_of(folder: Path) -> None:
+    (folder / "items.jsonl").write_text(json.dumps({"sample_id": SAMPLE}) + "\n", encoding="utf-8")
+    masks_of(folder)
+    for look in (samples_with_masks, lambda run: sample_view(run, SAMPLE)):
+        with pytest.raises(HarnessError, match="records that cannot be read"):
+            look(read(folder))
 
 
 def test_split_puts_the_text_behind_the_template() -> None:
