@@ -122,7 +122,7 @@ def samples_with_masks(run: Reading) -> list[Place]:
     opened, so one that is damaged shows in :func:`sample_view`."""
     if not (run.folder.path / "masks").is_dir():
         return []
-    places = dict.fromkeys(Place(ln.sample_id, ln.benchmark, ln.subset, ln.length) for ln in run.lines)
+    places = dict.fromkeys(Place(ln.sample_id, ln.benchmark, ln.subset, ln.length) for ln in _lines(run))
     return [place for place in places if path_of(run.folder.path, place.sample_id).is_file()]
 
 
@@ -134,7 +134,7 @@ def sample_view(run: Reading, sample_id: str, data: Path | None = None) -> Sampl
 
     A sample without masks, a damaged file, rows of something else: :class:`HarnessError`.
     """
-    lines = [line for line in run.lines if line.sample_id == sample_id]
+    lines = [line for line in _lines(run) if line.sample_id == sample_id]
     if not lines:
         raise HarnessError(f"{run.name} has no answers to a sample {sample_id!r}")
     path = path_of(run.folder.path, sample_id)
@@ -168,6 +168,13 @@ def sample_view(run: Reading, sample_id: str, data: Path | None = None) -> Sampl
         masks.about.cut,
         masks,
     )
+
+
+def _lines(run: Reading) -> list[Line]:
+    try:
+        return run.lines
+    except (KeyError, TypeError, AttributeError) as error:  # records of another form than runs have
+        raise HarnessError(f"{run.folder.path} holds records that cannot be read: {error!r}") from error
 
 
 def _variants(masks: StoredMasks, lines: Sequence[Line]) -> tuple[Shown, ...]:
@@ -224,7 +231,8 @@ def split(text: str, lengths: Sequence[int], prefix: int) -> tuple[str, ...] | N
     What stands before the text is the chat template, whose last token is number ``prefix``; it is shown as ``·`` for
     each character, since no run stores it. Templates that trim a message are allowed for. None where nothing fits.
     """
-    total, least, most = sum(lengths), sum(lengths[: max(prefix - 1, 0)]), sum(lengths[:prefix])
+    total, most = sum(lengths), sum(lengths[:prefix])
+    least = sum(lengths[: prefix - 1]) + 1 if prefix else 0  # the template's last token starts within the template
     for candidate in dict.fromkeys((text, text.lstrip(), text.rstrip(), text.strip())):
         before = total - len(candidate)
         if least <= before <= most:

@@ -273,7 +273,7 @@ def test_a_damaged_file_never_gives_other_masks(tmp_path: Path) -> None:
     whole, right = path.read_bytes(), read(path)
     chance = random.Random(0)
     refused = 0
-    for trial in range(1500):
+    for trial in range(600):
         data = bytearray(whole)
         kind = trial % 3
         if kind == 0:
@@ -288,7 +288,7 @@ def test_a_damaged_file_never_gives_other_masks(tmp_path: Path) -> None:
             assert equal(read(path), right)  # such as a date that nobody reads
         except HarnessError:
             refused += 1
-    assert refused > 1000
+    assert refused > 400
 
 
 def test_a_checksum_that_is_right_does_not_make_a_file_right(tmp_path: Path) -> None:

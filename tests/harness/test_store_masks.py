@@ -32,6 +32,8 @@ from tests.harness.test_query_modes import answer_by_hand, h2o_by_hand, pair
 from tests.harness.toys import Toy, toy_sample
 from tests.tiny import Plain
 
+pytestmark = pytest.mark.usefixtures("toys")
+
 STORED = (*QUICK, "--store-masks", "1")
 
 
@@ -151,7 +153,8 @@ def test_tokens_read_as_the_prompt_and_only_where_they_may_be_shipped(
     items = some(1, context=text)
     (own,) = keeping(evaluator("knorm"), items, tmp_path / "1")[1].values()
     assert own.tokens is None
-    assert text.encode() not in b"".join(path.read_bytes() for path in (tmp_path / "1").rglob("*.npz"))
+    with np.load(path_of(tmp_path / "1", own.sample_id), allow_pickle=False) as parts:
+        assert set(parts.files) == {"about", "masks", "index", "lengths"}
     monkeypatch.setattr(Toy, "shareable", True)
     (shown,) = keeping(evaluator("knorm"), items, tmp_path / "2")[1].values()
     assert shown.tokens is not None and own.lengths is not None
@@ -167,145 +170,151 @@ def test_the_first_samples_of_each_subset_and_length() -> None:
     assert list(first_of_each(items, 0)) == []
 
 
-@pytest.mark.usefixtures("toys")
-class TestCommand:
-    def test_a_run_stores_them_under_the_same_name(self, runs: Runs) -> None:
-        assert runs(*QUICK).code == 0
-        plain = files_of(runs.folder)
-        runs.out = runs.out.with_name("other")
-        assert runs(*STORED).code == 0
-        stored = files_of(runs.folder)
-        assert runs.folder.name in {path.name for path in runs.out.with_name("out").iterdir()}
-        names = {f"masks/{mask_store.file_name(f'toy/{subset}/64/0/0')}" for subset in ("red", "blue")}
-        assert stored.keys() - plain.keys() == names
-        assert {name for name in plain if plain[name] != stored[name]} == {"run.json"}
-        then, now = json.loads(plain["run.json"]), json.loads(stored["run.json"])
-        assert (then.pop("store_masks"), now.pop("store_masks")) == (0, 1)
-        assert then == now
+def test_a_run_stores_them_under_the_same_name(runs: Runs) -> None:
+    assert runs(*QUICK).code == 0
+    plain = files_of(runs.folder)
+    runs.out = runs.out.with_name("other")
+    assert runs(*STORED).code == 0
+    stored = files_of(runs.folder)
+    assert runs.folder.name in {path.name for path in runs.out.with_name("out").iterdir()}
+    names = {f"masks/{mask_store.file_name(f'toy/{subset}/64/0/0')}" for subset in ("red", "blue")}
+    assert stored.keys() - plain.keys() == names
+    assert {name for name in plain if plain[name] != stored[name]} == {"run.json"}
+    then, now = json.loads(plain["run.json"]), json.loads(stored["run.json"])
+    assert (then.pop("store_masks"), now.pop("store_masks")) == (0, 1)
+    assert then == now
 
-    def test_a_complete_run_gets_what_it_lacks_without_an_answer(
-        self, runs: Runs, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        runs(*STORED)
-        whole = files_of(runs.folder)
-        for path in (runs.folder / "masks").iterdir():
-            path.unlink()
-        (runs.folder / "run.json").write_bytes(whole["run.json"].replace(b'"store_masks": 1', b'"store_masks": 0'))
-        monkeypatch.setattr(runner, "decode_all", None)
-        again = runs(*STORED)
-        assert (again.code, again.err, "was complete already" in again.out) == (0, "", True)
-        assert files_of(runs.folder) == whole
 
-    def test_more_are_added_and_none_is_made_twice(self, runs: Runs, unloaded: Callable[[], None]) -> None:
-        runs(*STORED)
-        assert runs(*QUICK, "--store-masks", "2").code == 0
-        assert runs.json("run.json")["store_masks"] == 2
-        assert set(stored_in(runs.folder)) == {f"toy/{s}/64/0/{i}" for s in ("red", "blue") for i in (0, 1)}
-        before = files_of(runs.folder)
-        unloaded()
-        for count in ("0", "1", "2"):
-            assert runs(*QUICK, "--store-masks", count).code == 0
-        assert files_of(runs.folder) == before
-
-    def test_a_damaged_file_is_made_anew(self, runs: Runs) -> None:
-        runs(*STORED)
-        whole = files_of(runs.folder)
-        path = next((runs.folder / "masks").iterdir())
-        path.write_bytes(path.read_bytes()[:-40])
-        assert runs(*STORED).code == 0
-        assert files_of(runs.folder) == whole
-
-    @pytest.mark.parametrize("lines", [0, 2, 6, 11])
-    def test_a_resumed_run_equals_an_uninterrupted_one(self, runs: Runs, lines: int) -> None:
-        runs(*STORED)
-        whole = files_of(runs.folder)
-        for left in ("all", "none"):
-            shorten(runs, lines)
-            shorten(runs, -(-lines // 6), "histograms.jsonl")
-            if left == "none":
-                for path in (runs.folder / "masks").iterdir():
-                    path.unlink()
-            assert runs(*STORED, "--resume").code == 0
-            assert files_of(runs.folder) == whole
-
-    def test_force_drops_them(self, runs: Runs) -> None:
-        runs(*STORED)
-        assert runs(*QUICK, "--force").code == 0
-        assert stored_in(runs.folder) == {}
-        assert runs.json("run.json")["store_masks"] == 0
-
-    def test_other_code_makes_no_masks_for_a_complete_run(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-        runs(*QUICK)
-        before = files_of(runs.folder)
-        real = provenance.method_hash
-        monkeypatch.setattr(provenance, "method_hash", lambda *given: real(*given) + "x")
-        refused = runs(*STORED)
-        assert (refused.code, "masks made now would not be those of its answers" in refused.err) == (2, True)
-        assert files_of(runs.folder) == before
-
-    def test_a_mask_that_is_not_the_lines_is_not_stored(self, runs: Runs) -> None:
-        runs(*QUICK)
-        rows = runs.rows()
-        first = next(row for row in rows if row["variant"] == "knorm head 0.5")
-        assert first["sample_id"] == "toy/red/64/0/0"
-        first["kept_pairs"] -= 1
-        (runs.folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        done = runs(*STORED)
-        assert done.code == 0
-        assert "masks of toy/red/64/0/0 are not stored: knorm head 0.5 kept" in " ".join(done.out.split())
-        assert set(stored_in(runs.folder)) == {"toy/blue/64/0/0"}
-
-    def test_what_could_not_run_has_no_masks_and_is_not_tried_again(
-        self, runs: Runs, unloaded: Callable[[], None]
-    ) -> None:
-        flags = (*STORED, "--length", "64,505")
-        first = runs(*flags)
-        assert first.code == 0 and "are not stored: its prompt could not be run (2 such samples)" in first.out
-        assert {row["status"] for row in runs.rows() if row["length"] == 505} == {"truncated"}
-        assert len(stored_in(runs.folder)) == 2
-        unloaded()
-        assert runs(*flags).code == 0
-
-    def test_a_disk_that_is_full_does_not_end_the_run(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-        def full(*_: Any, **__: Any) -> None:
-            raise OSError("no space left")
-
-        monkeypatch.setattr(np, "savez_compressed", full)
-        done = runs(*STORED)
-        assert (done.code, len(runs.rows()), "no space left" in done.out) == (0, 12, True)
-        assert list((runs.folder / "masks").iterdir()) == []
-
-    def test_benchmarks_whose_variants_read_store_them_too(self, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Reader(Toy):
-            name: ClassVar[str] = "reader"
-            teacher_forced: ClassVar[str] = "answer"
-
-        benchmarks.registry.register(Reader)
-        flags = ("--benchmark", "reader", *STORED[2:])
-        assert runs(*flags).code == 0
-        whole = files_of(runs.folder)
-        for path in (runs.folder / "masks").iterdir():
-            path.unlink()
-        monkeypatch.setattr(runner, "decode_all", None)
-        assert runs(*flags).code == 0
-        assert files_of(runs.folder) == whole
-        for row in runs.rows():
-            own = stored_in(runs.folder).get(row["sample_id"])
-            assert own is None or own.removed(row["variant"]) == row["removed_context"]
-
-    def test_a_packed_run_stays_packed(self, runs: Runs) -> None:
-        runs(*QUICK)
-        path = runs.folder / "samples.jsonl"
-        (runs.folder / "samples.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+def test_a_complete_run_gets_what_it_lacks_without_an_answer(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(*STORED)
+    whole = files_of(runs.folder)
+    for path in (runs.folder / "masks").iterdir():
         path.unlink()
-        assert runs(*STORED).code == 0
-        assert not path.exists() and len(stored_in(runs.folder)) == 2
+    (runs.folder / "run.json").write_bytes(whole["run.json"].replace(b'"store_masks": 1', b'"store_masks": 0'))
+    monkeypatch.setattr(runner, "decode_all", None)
+    again = runs(*STORED)
+    assert (again.code, again.err, "was complete already" in again.out) == (0, "", True)
+    assert files_of(runs.folder) == whole
 
-    def test_values_that_mean_nothing(self, runs: Runs) -> None:
-        for value in ("-1", "x", "1.5"):
-            refused = runs(*QUICK, "--store-masks", value)
-            assert (refused.code, "--store-masks must be a whole number from 0" in refused.err) == (2, True)
-        assert runs.folders == []
+
+def test_more_are_added_and_none_is_made_twice(runs: Runs, unloaded: Callable[[], None]) -> None:
+    runs(*STORED)
+    assert runs(*QUICK, "--store-masks", "2").code == 0
+    assert runs.json("run.json")["store_masks"] == 2
+    assert set(stored_in(runs.folder)) == {f"toy/{s}/64/0/{i}" for s in ("red", "blue") for i in (0, 1)}
+    before = files_of(runs.folder)
+    unloaded()
+    for count in ("0", "1", "2"):
+        assert runs(*QUICK, "--store-masks", count).code == 0
+    assert files_of(runs.folder) == before
+
+
+def test_a_damaged_file_is_made_anew(runs: Runs) -> None:
+    runs(*STORED)
+    whole = files_of(runs.folder)
+    path = next((runs.folder / "masks").iterdir())
+    path.write_bytes(path.read_bytes()[:-40])
+    assert runs(*STORED).code == 0
+    assert files_of(runs.folder) == whole
+
+
+@pytest.mark.parametrize("lines", [0, 2, 6, 11])
+def test_a_resumed_run_equals_an_uninterrupted_one(runs: Runs, lines: int) -> None:
+    runs(*STORED)
+    whole = files_of(runs.folder)
+    for left in ("all", "none"):
+        shorten(runs, lines)
+        shorten(runs, -(-lines // 6), "histograms.jsonl")
+        if left == "none":
+            for path in (runs.folder / "masks").iterdir():
+                path.unlink()
+        assert runs(*STORED, "--resume").code == 0
+        assert files_of(runs.folder) == whole
+
+
+def test_force_drops_them(runs: Runs) -> None:
+    runs(*STORED)
+    assert runs(*QUICK, "--force").code == 0
+    assert stored_in(runs.folder) == {}
+    assert runs.json("run.json")["store_masks"] == 0
+
+
+def test_other_code_makes_no_masks_for_a_complete_run(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(*QUICK)
+    before = files_of(runs.folder)
+    real = provenance.method_hash
+    monkeypatch.setattr(provenance, "method_hash", lambda *given: real(*given) + "x")
+    refused = runs(*STORED)
+    assert (refused.code, "masks made now would not be those of its answers" in refused.err) == (2, True)
+    assert files_of(runs.folder) == before
+
+
+def test_a_mask_that_is_not_the_lines_is_not_stored(runs: Runs) -> None:
+    runs(*QUICK)
+    rows = runs.rows()
+    first = next(row for row in rows if row["variant"] == "knorm head 0.5")
+    assert first["sample_id"] == "toy/red/64/0/0"
+    first["kept_pairs"] -= 1
+    (runs.folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    done = runs(*STORED)
+    assert done.code == 0
+    assert "masks of toy/red/64/0/0 are not stored: knorm head 0.5 kept" in " ".join(done.out.split())
+    assert set(stored_in(runs.folder)) == {"toy/blue/64/0/0"}
+
+
+def test_what_could_not_run_has_no_masks_and_is_not_tried_again(runs: Runs, unloaded: Callable[[], None]) -> None:
+    flags = (*STORED, "--length", "64,505")
+    first = runs(*flags)
+    assert first.code == 0 and "are not stored: its prompt could not be run (2 such samples)" in first.out
+    assert {row["status"] for row in runs.rows() if row["length"] == 505} == {"truncated"}
+    assert len(stored_in(runs.folder)) == 2
+    unloaded()
+    assert runs(*flags).code == 0
+
+
+def test_a_disk_that_is_full_does_not_end_the_run(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    done = runs(*STORED)
+    assert (done.code, len(runs.rows()), "no space left" in " ".join(done.out.split())) == (0, 12, True)
+    assert list((runs.folder / "masks").iterdir()) == []
+
+
+def test_benchmarks_whose_variants_read_store_them_too(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reader(Toy):
+        name: ClassVar[str] = "reader"
+        teacher_forced: ClassVar[str] = "answer"
+
+    benchmarks.registry.register(Reader)
+    flags = ("--benchmark", "reader", *STORED[2:])
+    assert runs(*flags).code == 0
+    whole = files_of(runs.folder)
+    for path in (runs.folder / "masks").iterdir():
+        path.unlink()
+    monkeypatch.setattr(runner, "decode_all", None)
+    assert runs(*flags).code == 0
+    assert files_of(runs.folder) == whole
+    for row in runs.rows():
+        own = stored_in(runs.folder).get(row["sample_id"])
+        assert own is None or own.removed(row["variant"]) == row["removed_context"]
+
+
+def test_a_packed_run_stays_packed(runs: Runs) -> None:
+    runs(*QUICK)
+    path = runs.folder / "samples.jsonl"
+    (runs.folder / "samples.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    assert runs(*STORED).code == 0
+    assert not path.exists() and len(stored_in(runs.folder)) == 2
+
+
+def test_values_that_mean_nothing(runs: Runs) -> None:
+    for value in ("-1", "x", "1.5"):
+        refused = runs(*QUICK, "--store-masks", value)
+        assert (refused.code, "--store-masks must be a whole number from 0" in refused.err) == (2, True)
+    assert runs.folders == []
 
 
 def test_the_flag_is_a_key_of_the_configuration_file(tmp_path: Path) -> None:

@@ -132,6 +132,14 @@ def test_damaged_items_are_told_of(folder: Path, row: dict[str, Any]) -> None:
         sample_view(read(folder), SAMPLE)
 
 
+def test_records_of_another_form_are_told_of(folder: Path) -> None:
+    (folder / "items.jsonl").write_text(json.dumps({"sample_id": SAMPLE}) + "\n", encoding="utf-8")
+    masks_of(folder)
+    for look in (samples_with_masks, lambda run: sample_view(run, SAMPLE)):
+        with pytest.raises(HarnessError, match="is damaged|records that cannot be read"):
+            look(read(folder))
+
+
 def test_split_puts_the_text_behind_the_template() -> None:
     assert split("abcd", [3, 2, 1, 2, 1], 2) == ("···", "··", "a", "bc", "d")
     assert split("abcd", [3, 3, 2, 1], 2) == ("···", "··a", "bc", "d")  # a token over the border
