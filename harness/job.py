@@ -11,7 +11,7 @@ from typing import Any
 
 import benchmarks.registry
 from benchmarks import fidelity
-from benchmarks.base import Benchmark, Request, Sample, content_hash
+from benchmarks.base import Benchmark, Request, Sample, check_reachable, content_hash
 from harness import grid, middle, models, provenance, query_modes, thinking
 from harness.engine.adapter import describe
 from harness.errors import HarnessError
@@ -86,6 +86,7 @@ class Job:
 def resolve(request: RunRequest) -> Job:
     """Check everything that can be checked without the model's weights; raises a user error on the first fault."""
     _check_out(request.out)
+    check_reachable(request.data)
     for path in request.plugin:
         load_plugin(path)
     named = [benchmarks.registry.get(name) for name in request.benchmark]
