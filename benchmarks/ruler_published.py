@@ -59,6 +59,7 @@ class Published(Benchmark):
     def _files(self, data: Path) -> list[Path]:
         if not data.is_dir():
             return [data]
+        Given(data, TAKES).files()  # a folder that cannot be listed is told here
         folder = data / str(self.length) if (data / str(self.length)).is_dir() else data
         files = Given(folder, TAKES).files(".jsonl", ".parquet")
         if not files:

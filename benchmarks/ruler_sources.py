@@ -57,7 +57,8 @@ class Source:
     parse: Callable[[list[Any]], Any]
 
     def found(self, folder: Path) -> list[Path]:
-        """Its files in a folder, sorted."""
+        """Its files in a folder, sorted; :class:`BenchmarkError` where the folder cannot be listed."""
+        Given(folder, f"a folder with {self.files[0]} ({self.form})").files()  # glob passes over what is closed to it
         for pattern in self.files:
             files = sorted(path for path in folder.glob(pattern) if path.is_file())
             if files:
