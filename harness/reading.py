@@ -57,8 +57,9 @@ class Reading:
         """The rows of ``items.jsonl`` by ``sample_id``; none where the file is missing."""
         path = self.folder.path / "items.jsonl"
         try:
-            rows = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-            return {row["sample_id"]: row for row in map(json.loads, rows)}
+            # not splitlines, which takes characters within a text for a line's end
+            rows = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+            return {row["sample_id"]: row for row in map(json.loads, filter(None, rows))}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise HarnessError(f"{path} is damaged ({error}); take it from a copy, or run with --force anew") from error
 

@@ -8,6 +8,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -110,8 +111,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         for name in ("samples.jsonl", "samples.jsonl.gz", "histograms.jsonl", "summary.json"):
             (self.path / name).unlink(missing_ok=True)
-        lines = (json.dumps(item, ensure_ascii=False) + "\n" for item in items)
-        write_atomically(self.path / "items.jsonl", "".join(lines))
+        write_atomically(self.path / "items.jsonl", _json_lines(items))
         write_atomically(self.path / "run.json", json.dumps(run, indent=1, ensure_ascii=False) + "\n")
 
     def run(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class RunFolder:
         path = self.path / "summary.json"
         try:
             return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
-        except ValueError as error:
+        except (ValueError, TypeError, OSError) as error:
             raise HarnessError(f"{path} is damaged ({error}); delete it and run the same command again") from error
 
     def lines(self) -> list[Line]:
@@ -160,18 +160,27 @@ class RunFolder:
     def histogram_keys(self) -> set[tuple[Any, ...]]:
         """:func:`histogram_key` of the histograms that are stored already."""
         path = self.path / "histograms.jsonl"
-        rows = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        try:
-            return {histogram_key(json.loads(row)) for row in rows}
-        except (ValueError, TypeError, KeyError) as error:
+        try:  # not splitlines, which takes characters within a text for a line's end
+            rows = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+            return {histogram_key(json.loads(row)) for row in rows if row}
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise HarnessError(f"{path} is damaged ({error}); run with --force to start over") from error
 
     def append(self, name: str) -> IO[str]:
         """``samples.jsonl`` or ``histograms.jsonl``, open for appending."""
-        return (self.path / name).open("a", encoding="utf-8")
+        with _writing(self.path / name):
+            return (self.path / name).open("a", encoding="utf-8")
 
     def finish(self, summary: dict[str, Any]) -> None:
-        write_atomically(self.path / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+        with _writing(self.path / "summary.json"):
+            write_atomically(self.path / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+
+    def restore_items(self, items: list[dict[str, Any]]) -> None:
+        """Write ``items.jsonl`` again where it is not what :meth:`start` wrote: it follows from the run's samples."""
+        path, text = self.path / "items.jsonl", _json_lines(items)
+        with _writing(path):
+            if not path.is_file() or path.read_bytes() != text.encode():
+                write_atomically(path, text)
 
 
 def histogram_key(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -181,8 +190,25 @@ def histogram_key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def append_line(file: IO[str], row: dict[str, Any]) -> None:
     """Append one JSON line and flush it to the file."""
-    file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-    file.flush()
+    text = json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+    with _writing(Path(file.name)):
+        file.write(text)
+        file.flush()
+
+
+def _json_lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A full or closed disk is nothing that a traceback helps with."""
+    try:
+        yield
+    except OSError as error:
+        raise HarnessError(
+            f"{path} cannot be written to: {error.strerror or error}; when it can, --resume goes on"
+        ) from error
 
 
 def write_atomically(path: Path, text: str) -> None:
