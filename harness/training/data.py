@@ -32,6 +32,10 @@ def open_corpus(data: str) -> Corpus:
         return JsonlCorpus(folder)
     if folder.exists() or data.endswith((".jsonl", ".json")):
         raise HarnessError(f"--data {data} is no folder; give the folder that holds the .jsonl files")
+    if data.startswith((".", "/", "~")) or data.count("/") > 1:  # no name of the hub's, which is not asked for it
+        raise HarnessError(
+            f"--data {data} does not exist; give a folder of .jsonl files, or OWNER/NAME of a hub data set"
+        )
     return HubCorpus(data)
 
 
