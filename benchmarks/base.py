@@ -95,6 +95,22 @@ class Request:
     data: Path | None = None
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        check_reachable(self.data)
+
+
+def check_reachable(data: Path | None) -> None:
+    """:class:`BenchmarkError` on a path that the system cannot even look at: too long, or behind a folder that is
+    closed to this user. That there is nothing at a path is for each benchmark to say, with what it takes."""
+    try:
+        if data is not None:
+            data.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BenchmarkError(f"--data {data} cannot be read: {reason}; give a path that this user can open") from error
+
 
 @dataclass(frozen=True)
 class Benchmark:

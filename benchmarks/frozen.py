@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.base import Sample, content_hash
+from benchmarks.rows import Given
 
 
 def cache_folder() -> Path:
@@ -47,7 +48,8 @@ def _read(path: Path, key: dict[str, Any]) -> list[Sample] | None:
         head, body = path.read_text("utf-8").split("\n", 1)
         if json.loads(head) != _head(key, body):
             return None
-        return [Sample.from_json(json.loads(line)) for line in body.splitlines()]
+        rows = Given(path, "").parsed(body.encode().split(b"\n"))
+        return [Sample.from_json(row) for _, row in rows]
     except (OSError, ValueError, TypeError):
         return None
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 from benchmarks import hub
 from benchmarks.base import BenchmarkError
+from benchmarks.rows import Given, are_texts, check_columns, count_of, misfit, text_of
 
 DATA_SET, ARCHIVE = "THUDM/LongBench", "data.zip"
 HINT = f"download {ARCHIVE} of {DATA_SET} elsewhere, unpack it, and give its SUBSET.jsonl files with --data FOLDER"
+FOLDER = "a folder of SUBSET.jsonl files, such as hotpotqa.jsonl"
 COLUMNS = ("input", "context", "answers", "length", "all_classes")
 PREDICTION_COLUMNS = ("pred", "answers", "length", "all_classes")
 #: subsets whose metric needs the names of all classes, or a number in each answer
@@ -41,13 +43,12 @@ class Source:
 
     def __init__(self, path: Path, subsets: Sequence[str], even: bool, flag: str = "--data") -> None:
         self.what = f"{flag} {path}"
+        self._flag = flag
         self._archive = path if path.suffix == ".zip" else None
         if not path.exists():
-            raise BenchmarkError(f"{self.what} does not exist; give a folder of SUBSET.jsonl files")
+            raise BenchmarkError(f"{self.what} does not exist; give {FOLDER}")
         if self._archive is None and not path.is_dir():
-            raise BenchmarkError(
-                f"{self.what} is no folder; give a folder of SUBSET.jsonl files, such as hotpotqa.jsonl"
-            )
+            raise BenchmarkError(f"{self.what} is no folder; give {FOLDER}")
         names = self._names(path)
         self._files: dict[str, str] = {}
         for subset in subsets:
@@ -60,7 +61,7 @@ class Source:
     def _names(self, path: Path) -> dict[str, str]:
         """Places of the .jsonl files by name."""
         if self._archive is None:
-            return {file.name: str(file) for file in path.glob("*.jsonl")}
+            return {file.name: str(file) for file in Given(path, FOLDER, self._flag).files(".jsonl")}
         try:
             with zipfile.ZipFile(path) as archive:
                 return {name.rpartition("/")[2]: name for name in archive.namelist()}
@@ -74,14 +75,19 @@ class Source:
     def rows(self, subset: str, columns: Sequence[str] = COLUMNS, limit: int | None = None) -> list[Row]:
         """The first ``limit`` rows. :class:`BenchmarkError` with file and line number on one that is broken."""
         place = self._files[subset]
+        takes = f"JSON lines with the columns {', '.join(columns)}"
+        given = Given(Path(place) if self._archive is None else self._archive / place, takes, self._flag)
         try:
-            numbered = ((number, line) for number, line in enumerate(self._lines(place), 1) if line.strip())
-            return [
-                _row(line, f"{place}, line {number}", subset, index, columns)
-                for index, (number, line) in enumerate(islice(numbered, limit))
-            ]
-        except (OSError, zipfile.BadZipFile) as error:
-            raise BenchmarkError(f"{self.what}: {place} cannot be read ({error}); give a readable file") from error
+            with given.opening():
+                found = islice(given.parsed(self._lines(place)), limit)
+                return [_row(row, where, subset, index, columns) for index, (where, row) in enumerate(found)]
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            RuntimeError,
+        ) as error:  # the last: encrypted, or packed oddly
+            raise BenchmarkError(f"{self.what}: {place} cannot be read ({error}); {HINT}") from error
 
     def _lines(self, place: str) -> Iterator[bytes]:
         if self._archive is None:
@@ -97,30 +103,14 @@ def from_hub() -> Path:
     return hub.file(DATA_SET, ARCHIVE, HINT)
 
 
-def _row(line: bytes, place: str, subset: str, number: int, columns: Sequence[str]) -> Row:
-    try:
-        row = json.loads(line)
-    except ValueError as error:  # also bytes that are no UTF-8
-        raise BenchmarkError(f"{place}: no JSON ({error}); mend or remove the line") from None
-    if not isinstance(row, dict):
-        raise BenchmarkError(f"{place}: a JSON object is needed, got {type(row).__name__}")
-    missing = [name for name in columns if name not in row]
-    if missing:
-        raise BenchmarkError(f"{place}: no column {', '.join(missing)}; needed: {', '.join(columns)}")
-    texts = tuple(row[name] for name in columns if name not in ("answers", "length", "all_classes"))
-    if not all(isinstance(text, str) for text in texts):
-        raise BenchmarkError(f"{place}: {' and '.join(columns[: len(texts)])} must be strings")
-    answers, classes, length = row["answers"], row["all_classes"] or [], row["length"]
-    if not _texts(answers) or not answers:
-        raise BenchmarkError(f"{place}: answers must be a list of strings, got {json.dumps(answers)[:60]}")
-    if not _texts(classes) or (subset in CLASSED and not classes):
-        raise BenchmarkError(f"{place}: all_classes must be a list of strings, got {json.dumps(classes)[:60]}")
+def _row(row: dict[str, Any], place: str, subset: str, number: int, columns: Sequence[str]) -> Row:
+    check_columns(row, columns, place)
+    texts = tuple(text_of(row, name, place) for name in columns if name not in ("answers", "length", "all_classes"))
+    answers, classes = row["answers"], row["all_classes"] or []
+    if not are_texts(answers) or not answers:
+        raise misfit(place, "answers", "a list of texts", answers)
+    if not are_texts(classes) or (subset in CLASSED and not (classes and all(name.strip() for name in classes))):
+        raise misfit(place, "all_classes", "a list of texts", row["all_classes"])
     if subset in NUMBERED and not all(re.search(r"\d", answer) for answer in answers):
-        raise BenchmarkError(f"{place}: answers of {subset} must name a paragraph, got {json.dumps(answers)[:60]}")
-    if not isinstance(length, int) or isinstance(length, bool):
-        raise BenchmarkError(f"{place}: length must be a whole number, got {json.dumps(length)[:60]}")
-    return Row(subset, number, texts, tuple(answers), tuple(classes), length)
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+        raise misfit(place, f"answers of {subset}", "texts that name a paragraph", answers)
+    return Row(subset, number, texts, tuple(answers), tuple(classes), count_of(row, "length", place, 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -10,11 +9,13 @@ from typing import Any, NamedTuple
 
 from benchmarks import hub
 from benchmarks.base import BenchmarkError
+from benchmarks.rows import Given, are_texts, check_columns, count_of, misfit, text_of
 
 DATA_SET = "rajpurkar/squad_v2"
 #: of a JSON line; ``answers`` may be called ``answer``
 COLUMNS = ("context", "question", "answers")
 TAKES = f"a SQuAD .json file, a .jsonl file with the columns {', '.join(COLUMNS)}, or a folder with files of one kind"
+LAYOUT = "an object whose data lists articles with paragraphs, each with a context and qas"
 
 
 class Asked(NamedTuple):
@@ -45,7 +46,7 @@ class Passages(NamedTuple):
 def read(path: Path) -> Passages:
     """The passages of ``--data``. Raises :class:`BenchmarkError` with the place on the first thing that is broken, on
     files of two kinds, and where nothing has an answer."""
-    files = sorted(p for p in path.iterdir() if p.suffix in (".json", ".jsonl")) if path.is_dir() else [path]
+    files = Given(path, TAKES).files(".json", ".jsonl") if path.is_dir() else [path]
     kinds = {file.suffix for file in files}
     if len(kinds) != 1 or not kinds <= {".json", ".jsonl"}:
         raise BenchmarkError(f"--data {path}: give {TAKES}")
@@ -76,18 +77,19 @@ def _gathered(rows: Iterable[tuple[str, Asked]], whole: bool, source: str) -> Pa
 
 
 def _squad(path: Path) -> Iterator[tuple[str, Asked]]:
+    given = Given(path, TAKES)
+    content = given.document()
     try:
-        articles = json.loads(_text(path))["data"]
         rows = [
             {"context": paragraph["context"], "question": question["question"], "answers": _texts(question)}
-            for article in articles
+            for article in content["data"]
             for paragraph in article["paragraphs"]
             for question in paragraph["qas"]
         ]
-    except json.JSONDecodeError as error:
-        raise BenchmarkError(f"--data {path} is no JSON ({error.msg}, line {error.lineno}); give {TAKES}") from None
-    except (KeyError, TypeError) as error:
-        raise BenchmarkError(f"--data {path} is not laid out as SQuAD ({type(error).__name__}: {error})") from None
+    except KeyError as error:
+        raise given.wrong(f"is not laid out as SQuAD (no {error} where there should be one)") from None
+    except TypeError:  # a number or a text where a list or an object should be
+        raise given.wrong(f"is not laid out as SQuAD ({LAYOUT})") from None
     for number, row in enumerate(rows):
         yield _row(row, f"{path}, question {number}")
 
@@ -97,44 +99,19 @@ def _texts(question: dict[str, Any]) -> list[str]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Asked]]:
-    for number, line in enumerate(_text(path).split("\n"), 1):
-        if line.strip():
-            place = f"{path}, line {number}"
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise BenchmarkError(f"{place}: no JSON ({error.msg}, column {error.colno}); mend it") from None
-            if not isinstance(row, dict):
-                raise BenchmarkError(f"{place}: a JSON object is needed, got {type(row).__name__}")
-            yield _row(row, place)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise BenchmarkError(f"--data {path} cannot be read: {error.strerror}; give {TAKES}") from error
-    except UnicodeDecodeError as error:
-        raise BenchmarkError(f"--data {path} is no UTF-8 text ({error.reason}); give {TAKES}") from error
+    return (_row(row, place) for place, row in Given(path, TAKES).objects())
 
 
 def _row(row: dict[str, Any], place: str) -> tuple[str, Asked]:
     """Context and question of one row. ``answers`` is a text, a list of texts, or ``{"text": [...]}`` as on the hub."""
     row = {"answers": row.get("answer"), **row}
-    missing = [name for name in COLUMNS if row.get(name) is None]
-    if missing:
-        raise BenchmarkError(f"{place}: no column {', '.join(missing)}; needed: {', '.join(COLUMNS)}")
-    for name in ("context", "question"):
-        if not isinstance(row[name], str) or not row[name].strip():
-            raise BenchmarkError(f"{place}: {name} must be a text that is not empty, got {json.dumps(row[name])[:60]}")
+    check_columns(row, COLUMNS, place, null=False)
+    context, question = (text_of(row, name, place, blank=False) for name in ("context", "question"))
     answers = row["answers"].get("text") if isinstance(row["answers"], dict) else row["answers"]
     answers = [answers] if isinstance(answers, str) else answers
-    if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
-        raise BenchmarkError(f"{place}: answers must be a text or a list of texts, got {json.dumps(answers)[:60]}")
-    prefix, limit = row.get("answer_prefix"), row.get("max_new_tokens")
-    if prefix is not None and not isinstance(prefix, str):
-        raise BenchmarkError(f"{place}: answer_prefix must be a text, got {json.dumps(prefix)[:60]}")
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise BenchmarkError(f"{place}: max_new_tokens must be a whole number from 1, got {json.dumps(limit)[:60]}")
+    if not are_texts(answers):
+        raise misfit(place, "answers", "a text or a list of texts", row["answers"])
+    prefix = None if row.get("answer_prefix") is None else text_of(row, "answer_prefix", place)
+    limit = None if row.get("max_new_tokens") is None else count_of(row, "max_new_tokens", place, 1)
     references = tuple(dict.fromkeys(answer for answer in answers if answer.strip()))
-    return row["context"], Asked(row["question"], references, prefix, limit)
+    return context, Asked(question, references, prefix, limit)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.base import BenchmarkError, Sample, Score, content_hash
+from benchmarks.rows import Given, are_texts, check_columns, count_of, misfit, text_of
 
 COLUMNS = ("context", "question", "answer_prefix", "answer", "task", "max_new_tokens")
+TAKES = f"a .jsonl or .parquet file with the columns {', '.join(COLUMNS)}"
 #: subsets where one right answer of several is enough
 ANY_ANSWER = ("qa_1", "qa_2")
 
@@ -21,60 +22,26 @@ def read_rows(path: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
     Raises :class:`BenchmarkError` with the file and the line number on the first row that is broken, lacks a column,
     has a value of another type, or names a task that is not in ``tasks``.
     """
-    rows = []
-    try:
-        if path.suffix == ".parquet":
-            rows = [checked(row, f"{path}, row {number}", tasks) for number, row in enumerate(_parquet(path), 1)]
-        else:
-            with path.open(encoding="utf-8") as file:
-                for number, line in enumerate(file, 1):
-                    if line.strip():
-                        rows.append(_row(line, f"{path}, line {number}", tasks))
-    except OSError as error:
-        raise BenchmarkError(f"--data {path} cannot be read: {error.strerror or error}; give a .jsonl file") from error
-    except UnicodeDecodeError as error:
-        raise BenchmarkError(f"--data {path} is no UTF-8 text ({error.reason}); give a .jsonl file") from error
+    given = Given(path, TAKES)
+    found = given.table() if path.suffix == ".parquet" else given.objects()
+    rows = [checked(row, place, tasks) for place, row in found]
     if not rows:
         raise BenchmarkError(f"--data {path} has no rows; its lines need the columns {', '.join(COLUMNS)}")
     return rows
 
 
-def _parquet(path: Path) -> list[dict[str, Any]]:
-    from pyarrow import ArrowInvalid, parquet
-
-    try:
-        return parquet.read_table(path).to_pylist()
-    except ArrowInvalid as error:
-        raise BenchmarkError(f"--data {path} is no parquet file ({error}); give a .jsonl or .parquet file") from error
-
-
-def _row(line: str, place: str, tasks: Sequence[str]) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise BenchmarkError(f"{place}: no JSON ({error.msg}, column {error.colno}); mend or remove the line") from None
-    return checked(row, place, tasks)
-
-
-def checked(row: Any, place: str, tasks: Sequence[str]) -> dict[str, Any]:
+def checked(row: dict[str, Any], place: str, tasks: Sequence[str]) -> dict[str, Any]:
     """One row, ``answer`` as a list, other columns left out; :class:`BenchmarkError` with ``place`` on a faulty one."""
-    if not isinstance(row, dict):
-        raise BenchmarkError(f"{place}: a JSON object is needed, got {type(row).__name__}")
-    missing = [name for name in COLUMNS if name not in row]
-    if missing:
-        raise BenchmarkError(f"{place}: no column {', '.join(missing)}; needed: {', '.join(COLUMNS)}")
-    for name in ("context", "question", "answer_prefix", "task"):
-        if not isinstance(row[name], str):
-            raise BenchmarkError(f"{place}: {name} must be a string, got {json.dumps(row[name])[:60]}")
+    check_columns(row, COLUMNS, place)
+    text_of(row, "context", place, blank=False)
+    for name in ("question", "answer_prefix", "task"):
+        text_of(row, name, place)
     if row["task"] not in tasks:
         raise BenchmarkError(f"{place}: unknown task {row['task']!r}; known: {', '.join(tasks)}")
     answers = [row["answer"]] if isinstance(row["answer"], str) else row["answer"]
-    if not isinstance(answers, list) or not answers or not all(isinstance(one, str) and one for one in answers):
-        got = json.dumps(row["answer"])[:60]
-        raise BenchmarkError(f"{place}: answer must be a string or a list of strings, none of them empty; got {got}")
-    limit = row["max_new_tokens"]
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        raise BenchmarkError(f"{place}: max_new_tokens must be a whole number from 1, got {json.dumps(limit)[:60]}")
+    if not are_texts(answers) or not answers or not all(answer.strip() for answer in answers):
+        raise misfit(place, "answer", "a text or a list of texts, none of them empty", row["answer"])
+    count_of(row, "max_new_tokens", place, 1)
     return {**{name: row[name] for name in COLUMNS}, "answer": answers}
 
 

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 from benchmarks import hub
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text
 from benchmarks.registry import register
+from benchmarks.rows import Given
 from benchmarks.ruler import Ruler, check_names
-from benchmarks.ruler_data import COLUMNS, as_samples, checked, choose, read_rows, score
+from benchmarks.ruler_data import COLUMNS, TAKES, as_samples, checked, choose, read_rows, score
 
 DATA_SET = "simonjegou/ruler"
 
@@ -59,8 +60,9 @@ class Published(Benchmark):
     def _files(self, data: Path) -> list[Path]:
         if not data.is_dir():
             return [data]
+        Given(data, TAKES).files()  # a folder that cannot be listed is told here
         folder = data / str(self.length) if (data / str(self.length)).is_dir() else data
-        files = sorted(path for path in folder.iterdir() if path.suffix in (".jsonl", ".parquet"))
+        files = Given(folder, TAKES).files(".jsonl", ".parquet")
         if not files:
             columns = ", ".join(COLUMNS)
             raise BenchmarkError(f"--data {folder} has no .jsonl or .parquet file; its rows need the columns {columns}")

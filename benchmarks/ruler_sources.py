@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import hub
 from benchmarks.base import BenchmarkError, content_hash
+from benchmarks.rows import Given
 
 
 class Question(NamedTuple):
@@ -57,7 +57,8 @@ class Source:
     parse: Callable[[list[Any]], Any]
 
     def found(self, folder: Path) -> list[Path]:
-        """Its files in a folder, sorted."""
+        """Its files in a folder, sorted; :class:`BenchmarkError` where the folder cannot be listed."""
+        Given(folder, f"a folder with {self.files[0]} ({self.form})").files()  # glob passes over what is closed to it
         for pattern in self.files:
             files = sorted(path for path in folder.glob(pattern) if path.is_file())
             if files:
@@ -88,12 +89,7 @@ def _from_hub(source: Source) -> Loaded:
 
 @lru_cache(maxsize=8)
 def _from_files(source: Source, folder: Path, stamps: tuple[tuple[Path, int], ...]) -> Loaded:
-    contents = []
-    for path, _ in stamps:
-        try:
-            contents.append(json.loads(path.read_text("utf-8")))
-        except (OSError, ValueError) as error:  # a decoding error is a ValueError too
-            raise BenchmarkError(f"{path} cannot be read as JSON ({error}); it should hold {source.form}") from error
+    contents = [Given(path, f"a folder whose {path.name} holds {source.form}").document() for path, _ in stamps]
     return _parsed(source, contents, ", ".join(str(path) for path, _ in stamps))
 
 

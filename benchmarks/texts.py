@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.base import BenchmarkError, Text
+from benchmarks.rows import Given, check_columns, text_of
 
 #: most tokens that follow a context, and fewest that make a sample
 TARGET, LEAST = 256, 16
 #: where a text may be cut: before a word, and within what goes on for long without a space
 _PIECE = re.compile(r"\s*\S{1,16}")
 COLUMN = "text"
+TAKES = f"a text file, a .jsonl file with the column {COLUMN}, or a folder of such files"
 
 
 def read_texts(path: Path) -> list[str]:
     """The documents of a text file, of a ``.jsonl`` file (its column ``text``), or of all ``.txt`` and ``.jsonl`` files
     in a folder and those in it, by name. :class:`BenchmarkError` where there are none, or a file is broken."""
     if path.is_dir():
+        Given(path, TAKES).files()  # rglob passes over a folder that it may not list
         files = sorted(file for kind in ("*.txt", "*.jsonl") for file in path.rglob(kind))
         if not files:
             raise BenchmarkError(f"--data {path} is a folder without .txt or .jsonl files; give one with texts")
@@ -33,29 +36,15 @@ def read_texts(path: Path) -> list[str]:
 
 
 def _read(path: Path) -> list[str]:
-    try:
-        content = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BenchmarkError(f"--data {path} cannot be read: {error.strerror}; give a text file") from error
-    except UnicodeDecodeError as error:
-        raise BenchmarkError(f"--data {path} is no UTF-8 text ({error.reason}); give a text file") from error
-    texts = _rows(content, path) if path.suffix == ".jsonl" else [content]
+    given = Given(path, TAKES)
+    rows = path.suffix == ".jsonl"
+    texts = [_text(row, place) for place, row in given.objects()] if rows else [given.text()]
     return [text.strip() for text in texts if text.strip()]
 
 
-def _rows(content: str, path: Path) -> list[str]:
-    found = []
-    for number, line in enumerate(content.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise BenchmarkError(f"{path}, line {number}: no JSON ({error.msg}); mend or remove the line") from None
-        if not isinstance(row, dict) or not isinstance(row.get(COLUMN), str):
-            raise BenchmarkError(f"{path}, line {number}: a JSON object with the column {COLUMN}, a text, is needed")
-        found.append(row[COLUMN])
-    return found
+def _text(row: dict[str, Any], place: str) -> str:
+    check_columns(row, (COLUMN,), place)
+    return text_of(row, COLUMN, place)
 
 
 def windows(document: str, length: int, text: Text) -> Iterator[tuple[str, str, str]]:

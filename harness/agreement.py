@@ -31,6 +31,7 @@ from harness.engine.dense import DenseRun
 from harness.engine.prefill import prefill
 from harness.errors import HarnessError
 from harness.grid import Grid, plan
+from harness.job import check_lengths
 from harness.masks import masks
 from harness.prompts import Prompts, stop_ids
 from harness.variants import Planned
@@ -71,7 +72,11 @@ def agreement(asked: Asked) -> dict[str, Any]:
     benchmark.check(asked.request)
     names = asked.methods if {REPEAT, "all"} & {*asked.methods} else (*asked.methods, REPEAT)
     grid = Grid(names, ("head",), (asked.removed,), options=asked.options)
-    info = describe(models.config_of(asked.model), asked.model)
+    config = models.config_of(asked.model)
+    info = describe(config, asked.model)
+    if asked.request.lengths:
+        check_lengths(asked.request.lengths, int(config.get_text_config().max_position_embeddings), asked.model)
+    models.pick_dtype(asked.dtype, models.pick_device(asked.device))
     planned = plan(grid, info)
     compared = [one for one in planned.planned if not one.method.is_control]
     loaded = models.load(asked.model, asked.device, asked.dtype)

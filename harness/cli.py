@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.defaults import DEFAULT_MODEL
-from harness.errors import user_errors
+from harness.errors import HarnessError, user_errors
 
 app = typer.Typer(
     help="Compare KV-cache pruning methods: score once, mask many.",
@@ -151,7 +151,9 @@ def lm_eval(
     option: Annotated[Texts, _flag("METHOD.NAME=VALUE; several values are several variants")] = None,
     limit: Annotated[str | None, _flag("documents of each task")] = None,
     include_path: Annotated[Path | None, _flag("folder with task files of your own", "--include-path")] = None,
-    num_fewshot: Annotated[int | None, _flag("examples in each prompt (default: the task's)", "--num-fewshot")] = None,
+    num_fewshot: Annotated[
+        int | None, typer.Option("--num-fewshot", min=0, help="examples in each prompt (default: the task's)")
+    ] = None,
     chat: Annotated[bool, typer.Option("--apply-chat-template", help="put prompts in the chat template")] = False,
     model: Annotated[str | None, _flag("embedded name, folder, or Hugging Face name (default: smollm2-135m)")] = None,
     device: Annotated[str | None, _flag("auto, cpu, cuda, cuda:N")] = None,
@@ -164,11 +166,14 @@ def lm_eval(
     own = ("tasks", "include_path", "num_fewshot", "chat", "json")
     flags = {name: value for name, value in locals().items() if name not in ("own", *own) and value not in (None, [])}
     _quiet()
-    from harness import lmeval, request
-    from harness import profile as timing
+    from harness import places, request
 
-    timing.check_writable(json)
+    places.check_file(json)
     names = request.texts("tasks", tasks)
+    if include_path is not None and not include_path.is_dir():
+        raise HarnessError(f"--include-path {include_path} is no folder; give one with lm-eval task files (.yaml)")
+    from harness import lmeval  # seconds, for the library's sake
+
     result = lmeval.run(request.build(flags), names, include_path, num_fewshot, chat)
     lmeval.show(result)
     if json:
@@ -200,17 +205,17 @@ def profile_sweep(
 ) -> None:
     """Time the grid of methods x removed 0.25, 0.5, 0.75, 0.875: shared against one variant at a time."""
     _quiet()
+    from harness import places, report, request
     from harness import profile as timing
-    from harness import report, request
 
-    timing.check_writable(json)
+    places.check_file(json)
     lengths = request.counts("length", length or "1024,4096")
     counts = request.counts("new-tokens", new_tokens or "24,128")
     names = request.parts(method) or ["all"]
     result = timing.sweep(model, names, lengths, question_tokens, counts, repeat, device, dtype)
     report.print_sweep(result)
     if json:
-        timing.write(result, json)
+        places.write(result, json)
 
 
 @profile.command("samples")
@@ -228,16 +233,16 @@ def profile_samples(
     """Time the shared grid on real samples; scripts/kvpress_sweep.py runs kvpress on the same ones."""
     _quiet()
     from benchmarks.base import Request
+    from harness import places, report, request
     from harness import profile as timing
-    from harness import report, request
 
-    timing.check_writable(json)
+    places.check_file(json)
     names = request.parts(method) or COMPARED
     asked = Request((length,), tuple(request.parts(subset)), limit)
     result = timing.on_samples(model, names, benchmark, asked, device, dtype)
     report.print_samples_timing(result)
     if json:
-        timing.write(result, json)
+        places.write(result, json)
 
 
 @app.command()
@@ -253,7 +258,7 @@ def agreement(
     model: Model = DEFAULT_MODEL,
     device: Device = "auto",
     dtype: Dtype = "auto",
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=10**12)] = 0,
     plugin: Annotated[Texts, _flag("Python files that register methods")] = None,
     json: Json = None,
 ) -> None:
@@ -261,25 +266,23 @@ def agreement(
     _quiet()
     from benchmarks.base import Request
     from harness import agreement as compared
-    from harness import profile as timing
-    from harness import request
+    from harness import places, request
     from harness.agreement_report import print_agreement
     from harness.grid import parse_removed
     from methods.registry import load_plugin
 
-    timing.check_writable(json)
+    places.check_file(json)
     for path in request.parts(plugin):
         load_plugin(Path(path))
+    fraction = parse_removed(removed)
     lengths = request.counts("length", length) if length else ()
     rows = Request(lengths, tuple(request.parts(subset)), limit, data, seed)
     names = tuple(request.parts(method)) or ("all",)
-    asked = compared.Asked(
-        names, parse_removed(removed), benchmark, rows, model, device, dtype, request.options(option or [])
-    )
+    asked = compared.Asked(names, fraction, benchmark, rows, model, device, dtype, request.options(option or []))
     result = compared.agreement(asked)
     print_agreement(result)
     if json:
-        timing.write(result, json)
+        places.write(result, json)
 
 
 @app.command("train-kvzap")
@@ -291,7 +294,7 @@ def train_kvzap(
     features: Annotated[str, typer.Option(help="hidden or keys-values")] = "hidden",
     documents: Annotated[int | None, typer.Option(min=1, help="most training documents (default: all)")] = None,
     tokens_per_doc: Annotated[int, typer.Option(min=1, help="random tokens taken of a document")] = 500,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=10**12)] = 0,
     device: Device = "auto",
     dtype: Dtype = "auto",
 ) -> None:
@@ -309,13 +312,13 @@ def score(
     json: Json = None,
 ) -> None:
     """Score the predictions of another program with a benchmark's own metrics. Needs no model."""
-    from harness import profile, scoring
+    from harness import places, scoring
 
-    profile.check_writable(json)
+    places.check_file(json)
     result = scoring.score(benchmark, predictions)
     scoring.print_scores(result)
     if json:
-        profile.write(result, json)
+        places.write(result, json)
 
 
 @app.command()
@@ -389,6 +392,11 @@ def main() -> None:
     """Entry point: a user's mistake is one message on standard error and exit code 2, without a traceback."""
     try:
         app()
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename}: {error.strerror}; give a path that can be read and written", file=sys.stderr)
+        sys.exit(2)
     except Exception as error:
         if not isinstance(error, user_errors()):
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -43,10 +44,12 @@ def execute(job: Job, progress: Progress) -> Outcome:
 
 
 def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:
+    _check_place(job, folder)
     fresh = job.request.force or not folder.exists
     lines = [] if fresh else _present(job, folder)
     if len(lines) == job.expected:
-        summary, stale = folder.summary() or _finish(job, folder, lines), _stale(job, folder)
+        kept = folder.summary() or {}
+        summary, stale = kept if _whole(kept) else _finish(job, folder, lines), _stale(job, folder)
         keeper = MaskKeeper(folder.path, job.prompts, job.items, job.request.store_masks, lines)
         if keeper.lacking:
             _add_masks(job, folder, lines, keeper, stale)
@@ -54,24 +57,31 @@ def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:
     lm = models.load_model(job.request.model, job.device, job.dtype)
     if fresh:  # only now, so that a damaged model leaves no folder, and no old run is dropped for it
         _start(job, folder)
+    else:
+        folder.restore_items(list(item_rows(job.items)))
     folder.asked_for_masks(job.request.store_masks)
     keeper = MaskKeeper(folder.path, job.prompts, job.items, job.request.store_masks, lines)
     evaluator = _evaluator(job, lm, lines, keeper)
     known = folder.histogram_keys()
-    with (
-        folder.append("samples.jsonl") as samples,
-        folder.append("histograms.jsonl") as bins,
-        progress(len(lines), job.expected) as advance,
-    ):
+    try:
+        with (
+            folder.append("samples.jsonl") as samples,
+            folder.append("histograms.jsonl") as bins,
+            progress(len(lines), job.expected) as advance,
+        ):
 
-        def histogram(row: dict[str, Any]) -> None:
-            if histogram_key(row) not in known:
-                append_line(bins, row)
+            def histogram(row: dict[str, Any]) -> None:
+                if histogram_key(row) not in known:
+                    append_line(bins, row)
 
-        for line in evaluator.run(job.items, histogram, keeper.keep):
-            append_line(samples, line.model_dump())
-            lines.append(line)
-            advance(line)
+            for line in evaluator.run(job.items, histogram, keeper.keep):
+                append_line(samples, line.model_dump())
+                lines.append(line)
+                advance(line)
+    except OSError as error:  # of closing a file whose last line could not be written, which was told already
+        if isinstance(error.__context__, HarnessError):
+            raise error.__context__ from None
+        raise
     return Outcome(folder, _finish(job, folder, lines), False, notes=keeper.notes)
 
 
@@ -99,6 +109,25 @@ def _add_masks(job: Job, folder: RunFolder, lines: Sequence[Line], keeper: MaskK
     folder.asked_for_masks(job.request.store_masks)
     made = list(_evaluator(job, lm, lines, keeper).run(job.items, masks=keeper.keep))
     assert not made  # no line was missing
+
+
+def _check_place(job: Job, folder: RunFolder) -> None:
+    """What would go wrong after the model is loaded, or drop answers that nobody asked to drop."""
+    path = folder.path
+    if path.exists() and not (path.is_dir() and os.access(path, os.W_OK | os.X_OK)):
+        raise HarnessError(
+            f"{path} is where the run goes, and it is no folder that can be written to; give another --out"
+        )
+    left = [name for name in ("samples.jsonl", "samples.jsonl.gz") if (path / name).is_file()]
+    if left and not folder.exists and not job.request.force:
+        raise HarnessError(
+            f"{path} has {left[0]} but no run.json; take that from a copy to go on, or run with --force to start over"
+        )
+
+
+def _whole(summary: dict[str, Any]) -> bool:
+    """Whether a summary can be shown; one that cannot is derived anew."""
+    return summary.get("complete") is True and isinstance(summary.get("cells"), list)
 
 
 def _start(job: Job, folder: RunFolder) -> None:
@@ -130,7 +159,9 @@ def _present(job: Job, folder: RunFolder) -> list[Line]:
 
 def _stale(job: Job, folder: RunFolder) -> tuple[str, ...]:
     """Methods whose code or weights are others than when the run was started."""
-    then, now = folder.run()["method_hashes"], method_hashes(job)
+    then, now = folder.run().get("method_hashes"), method_hashes(job)
+    if not isinstance(then, dict):
+        raise HarnessError(f"{folder.path / 'run.json'} has no method_hashes; run with --force to start over")
     return tuple(name for name in now if then.get(name) != now[name])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import NamedTuple
 from harness import query_modes
 from harness.errors import HarnessError
 from harness.query_modes import AGNOSTIC, AWARE
-from harness.variants import Plan, Planned, Variant, only, sinks_of
+from harness.variants import Plan, Planned, Variant, only, recorded, sinks_of
 from methods import compat, registry
 from methods.base import Method, MethodError, ModelInfo, Unsupported
 from methods.budgets import BUDGETS
@@ -70,7 +69,7 @@ def plan(grid: Grid, info: ModelInfo) -> Plan:
     modes = grid.query_modes or ((AWARE,) if grid.query_aware else (AGNOSTIC,))
     query_mode = AGNOSTIC if grid.query_modes else modes[0]  # the control's, whose mask no question changes
     control = registry.build("full", {"compat": grid.compat})
-    options = json.dumps(control.options(), sort_keys=True)
+    options = recorded(control)
     unpruned = Variant("full", phase=grid.phase, query_mode=query_mode, thinking=grid.thinking, options=options)
     planned = [Planned(unpruned, control, None)]
     skipped: dict[str, str] = {}
@@ -116,7 +115,7 @@ def _unsupported(method: Method, grid: Grid, query_mode: str) -> Variant:
         sinks=sinks_of(own),
         query_mode=query_mode,
         thinking=grid.thinking,
-        options=json.dumps(method.options(), sort_keys=True),
+        options=recorded(method),
     )
 
 
@@ -238,7 +237,7 @@ def _plan_method(
                     positions=method.positions,
                     query_mode=query_mode,
                     thinking=grid.thinking,
-                    options=json.dumps(method.options(), sort_keys=True),
+                    options=recorded(method),
                 )
                 yield Planned(variant, method, requested)
 

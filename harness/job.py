@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import benchmarks.registry
 from benchmarks import fidelity
-from benchmarks.base import Benchmark, Request, Sample, content_hash
+from benchmarks.base import Benchmark, Request, Sample, check_reachable, content_hash
 from harness import grid, middle, models, provenance, query_modes, thinking
 from harness.engine.adapter import describe
 from harness.errors import HarnessError
 from harness.models import EMBEDDED
+from harness.places import check_folder
 from harness.prompts import Prompts
 from harness.request import RunRequest
 from harness.results import RunFolder
@@ -26,6 +25,8 @@ from methods.registry import load_plugin, unknown
 
 #: what changes every sample's answers; in a run's configuration where given
 ANSWER_FLAGS = ("rollouts", "max_new_tokens")
+#: samples this many times as long as a model's positions are not made, not even to be marked as too long
+ABSURD = 16
 #: samples a subset with the embedded model, which is there to try things out
 EMBEDDED_LIMIT = 3
 
@@ -85,7 +86,8 @@ class Job:
 
 def resolve(request: RunRequest) -> Job:
     """Check everything that can be checked without the model's weights; raises a user error on the first fault."""
-    _check_out(request.out)
+    check_folder(request.out)
+    check_reachable(request.data)
     for path in request.plugin:
         load_plugin(path)
     named = [benchmarks.registry.get(name) for name in request.benchmark]
@@ -163,24 +165,20 @@ def _rows_given(request: RunRequest) -> bool:
     return request.data is not None and not request.data.is_dir()
 
 
-def _check_out(out: Path) -> None:
-    """Run folders must be writable before anything is computed for them."""
-    there = next(path for path in (out.absolute(), *out.absolute().parents) if os.path.exists(path))
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise HarnessError(f"--out {out} cannot be used: {there} is not a folder that can be written to")
-    try:
-        out.exists()
-    except (OSError, ValueError) as error:  # such as a name that is too long
-        raise HarnessError(f"--out {out} cannot be used: {error}") from error
-
-
 def _check_lengths(request: RunRequest, most: int) -> None:
     """Far too long samples are not even generated; a sample may be somewhat shorter than its length."""
-    if request.length and not _rows_given(request) and min(request.length) > 2 * most:
-        raise HarnessError(
-            f"no sample fits model {request.model!r}: it has {most} positions, --length asks for "
-            f"{min(request.length)}; give a smaller --length or another --model"
-        )
+    if request.length and not _rows_given(request):
+        check_lengths(request.length, most, request.model)
+
+
+def check_lengths(lengths: Sequence[int], most: int, model: str) -> None:
+    """:class:`HarnessError` where all lengths are far too long for a model's positions, or one is absurdly so."""
+    for length, times in ((min(lengths), 2), (max(lengths), ABSURD)):
+        if length > times * most:
+            raise HarnessError(
+                f"no sample fits model {model!r}: it has {most} positions, --length asks for {length}; give a smaller "
+                "--length or another --model"
+            )
 
 
 def _check_fits(items: list[Item], prompts: Prompts, most: int, model: str) -> None:

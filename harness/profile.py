@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import statistics
 import time
 from collections.abc import Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +20,7 @@ from harness.engine.decode import Question, decode
 from harness.engine.prefill import prefill
 from harness.errors import HarnessError
 from harness.grid import Grid, plan
+from harness.job import check_lengths
 from harness.masks import masks
 from harness.prompts import Prompts, stop_ids
 from harness.variants import Planned
@@ -47,8 +45,17 @@ class Timing(NamedTuple):
 class Sweep:
     """The grid on one model. No answer stops early, so that both ways do the same work."""
 
-    def __init__(self, model: str, methods: Sequence[str], device: str = "auto", dtype: str = "auto") -> None:
+    def __init__(
+        self,
+        model: str,
+        methods: Sequence[str],
+        device: str = "auto",
+        dtype: str = "auto",
+        lengths: Sequence[int] = (1,),
+    ) -> None:
         config = models.config_of(model)
+        check_lengths(lengths, int(config.get_text_config().max_position_embeddings), model)
+        models.pick_dtype(dtype, models.pick_device(device))
         self.plan = plan(Grid(tuple(methods), removed=REMOVED), describe(config, model))
         loaded = models.load(model, device, dtype)
         self.model = model
@@ -104,7 +111,7 @@ def sweep(
     dtype: str,
 ) -> dict[str, Any]:
     """Time the grid at each length and answer length; medians over ``repeat`` runs, the two ways in turn."""
-    bench = Sweep(model, methods, device, dtype)
+    bench = Sweep(model, methods, device, dtype, lengths)
     least = len(bench.prompts.context("").ids)
     if min(lengths) < least:
         raise HarnessError(f"--length must be at least {least}, the tokens of the chat template, got {min(lengths)}")
@@ -138,9 +145,9 @@ def on_samples(
     model: str, methods: Sequence[str], benchmark: str, asked: Request, device: str, dtype: str
 ) -> dict[str, Any]:
     """Time the shared sweep on real samples and keep their texts, so that another harness can run the same ones."""
-    bench = Sweep(model, methods, device, dtype)
     source = benchmarks.registry.get(benchmark)
     source.check(asked)
+    bench = Sweep(model, methods, device, dtype, asked.lengths)
     samples = source.samples(asked, bench.prompts.text)
     stop = stop_ids(bench.prompts, bench.lm.model.generation_config)
     timings = [bench.shared(bench.sample_prompt(sample, stop)) for sample in samples]
@@ -172,16 +179,3 @@ def _where(bench: Sweep) -> dict[str, Any]:
 def _synchronise(lm: LanguageModel) -> None:
     if lm.device.type == "cuda":
         torch.cuda.synchronize(lm.device)
-
-
-def check_writable(path: Path | None) -> None:
-    """Figures that took minutes must not be lost for a mistyped folder."""
-    if path is None:
-        return
-    folder = path.absolute().parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise HarnessError(f"--json {path} cannot be written; give a file in a folder that is there")
-
-
-def write(result: dict[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

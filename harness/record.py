@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from benchmarks.base import content_hash
@@ -21,11 +22,11 @@ def method_hashes(job: Job) -> dict[str, str]:
 
 
 def run_record(job: Job) -> dict[str, Any]:
-    request, short = job.request, models.short_name(job.request.model)
+    request = job.request
     return {
         "schema_version": SCHEMA_VERSION,
         "configuration": job.configuration,
-        "skipped": {name: reason.replace(request.model, short) for name, reason in job.plan.skipped.items()},
+        "skipped": {name: _without_paths(reason, job) for name, reason in job.plan.skipped.items()},
         "unsupported": [variant.fields() for variant in job.plan.unsupported],
         "answers": _answers(job.items),
         "hardware": provenance.hardware(job.device),
@@ -40,6 +41,15 @@ def run_record(job: Job) -> dict[str, Any]:
         "store_masks": request.store_masks,
         "facts": {name: fact._asdict() for name, fact in job.facts.items()},
     }
+
+
+def _without_paths(reason: str, job: Job) -> str:
+    """A message in which the model, and files that options name, stand without the folders above them."""
+    found = reason.replace(job.request.model, models.short_name(job.request.model))
+    for option in job.request.option:
+        value = option.partition("=")[2]
+        found = found.replace(value, Path(value).name) if "/" in value else found
+    return found
 
 
 def _answers(items: Iterable[Item]) -> dict[str, dict[str, Any]]:

@@ -9,12 +9,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness import query_modes
 from harness.defaults import DEFAULT_MODEL
 from harness.errors import HarnessError
 from harness.grid import Grid, parse_removed, parse_threshold
+from methods import yaml_files
 from methods.registry import unknown
 
 THINKING = ("on", "off", "auto")
@@ -96,16 +95,24 @@ def build(flags: dict[str, Any], config: Path | None = None) -> RunRequest:
 
 
 def _read(path: Path, known: set[str]) -> dict[str, Any]:
+    needed = "keys and values, the keys being flag names such as removed: 0.5"
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise HarnessError(f"--config {path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise HarnessError(f"--config {path} must hold keys and values, the keys being flag names such as removed: 0.5")
-    values = {str(key).replace("-", "_"): value for key, value in content.items()}
-    for key in values:
+        content = yaml_files.read(path)
+    except yaml_files.YamlFault as error:
+        raise HarnessError(f"--config {path} {error}; it must hold {needed}") from error
+    if not isinstance(content, dict | None):
+        raise HarnessError(f"--config {path} must hold {needed}")
+    values: dict[str, Any] = {}
+    for written, value in (content or {}).items():
+        key = str(written).replace("-", "_")
         if key not in known:
             raise HarnessError(f"--config {path}: {unknown('key', key, sorted(known))}")
+        if key in values:
+            raise HarnessError(f"--config {path} has the key {key} twice, once with - and once with _; leave one out")
+        inner = value if isinstance(value, list) else [value]
+        if any(isinstance(one, dict | list) for one in inner):
+            raise HarnessError(f"--config {path}: {key} takes a value, or a list of values that hold nothing more")
+        values[key] = value
     return {key: value for key, value in values.items() if value is not None}
 
 
@@ -141,7 +148,7 @@ def _count(label: str, least: int) -> Callable[[Any], int]:
 
 def _text(label: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
-        if not isinstance(value, str | Path) or not str(value).strip():
+        if not isinstance(value, str | Path) or not str(value).strip() or "\0" in str(value):
             raise HarnessError(f"--{label} takes one text, got {value!r}")
         return str(value)
 

@@ -8,6 +8,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
@@ -132,8 +133,7 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
         for masks in self.path.glob("masks/*.npz"):
             masks.unlink()
-        lines = (json.dumps(item, ensure_ascii=False) + "\n" for item in items)
-        write_atomically(self.path / "items.jsonl", "".join(lines))
+        write_atomically(self.path / "items.jsonl", _json_lines(items))
         write_atomically(self.path / "run.json", json.dumps(run, indent=1, ensure_ascii=False) + "\n")
 
     def file(self, name: str) -> Path | None:
@@ -204,18 +204,27 @@ class RunFolder:
     def histogram_keys(self) -> set[tuple[Any, ...]]:
         """:func:`histogram_key` of the histograms that are stored already."""
         path = self.path / "histograms.jsonl"
-        rows = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-        try:
+        try:  # not splitlines, which takes characters within a text for a line's end
+            rows = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
             return {histogram_key(json.loads(row)) for row in rows if row}
-        except (ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise HarnessError(f"{path} is damaged ({error}); run with --force to start over") from error
 
     def append(self, name: str) -> IO[str]:
         """``samples.jsonl`` or ``histograms.jsonl``, open for appending."""
-        return (self.path / name).open("a", encoding="utf-8")
+        with _writing(self.path / name):
+            return (self.path / name).open("a", encoding="utf-8")
 
     def finish(self, summary: dict[str, Any]) -> None:
-        write_atomically(self.path / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+        with _writing(self.path / "summary.json"):
+            write_atomically(self.path / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+
+    def restore_items(self, items: list[dict[str, Any]]) -> None:
+        """Write ``items.jsonl`` again where it is not what :meth:`start` wrote: it follows from the run's samples."""
+        path, text = self.path / "items.jsonl", _json_lines(items)
+        with _writing(path):
+            if not path.is_file() or path.read_bytes() != text.encode():
+                write_atomically(path, text)
 
 
 def histogram_key(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -225,8 +234,25 @@ def histogram_key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def append_line(file: IO[str], row: dict[str, Any]) -> None:
     """Append one JSON line and flush it to the file."""
-    file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-    file.flush()
+    text = json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+    with _writing(Path(file.name)):
+        file.write(text)
+        file.flush()
+
+
+def _json_lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A full or closed disk is nothing that a traceback helps with."""
+    try:
+        yield
+    except OSError as error:
+        raise HarnessError(
+            f"{path} cannot be written to: {error.strerror or error}; when it can, --resume goes on"
+        ) from error
 
 
 def load(path: Path) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from methods import registry
@@ -70,6 +73,40 @@ class Variant:
 def build_from_options(name: str, options: str) -> Method:
     """A method instance from a variant's canonical options."""
     return registry.get(name)(**json.loads(options))
+
+
+def recorded(method: Method) -> str:
+    """The options of a bound method as canonical JSON, as variants have them.
+
+    A text option that is empty by default and names a file or folder of this machine, such as a surrogate's weights, is
+    written as its name without the folders above it and the beginning of the method's fingerprint: other content is
+    another variant, and no path of this machine is in the results.
+    """
+    given = json.dumps(method.options(), sort_keys=True)
+    empty = {f.name for f in fields(method) if f.default == "" and f.name != "compat"}
+    named = {name: value for name, value in method.options().items() if name in empty and value and _is_path(value)}
+    if not named:
+        return given
+    found = {
+        name: f"{os.path.basename(os.path.abspath(value))}@{_digest(method, value)}" for name, value in named.items()
+    }
+    hidden = json.dumps({**method.options(), **found}, sort_keys=True)
+    try:
+        build_from_options(method.name, hidden)
+    except Exception:  # a method that wants the file itself, even where only its protection is asked for
+        return given
+    return hidden
+
+
+def _is_path(value: str) -> bool:
+    try:
+        return Path(value).exists()
+    except OSError:
+        return False
+
+
+def _digest(method: Method, value: str) -> str:
+    return (method.fingerprint() or hashlib.sha256(value.encode()).hexdigest())[:8]
 
 
 class Planned(NamedTuple):

@@ -13,13 +13,13 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
+from methods import yaml_files
 from methods.base import Generated, MethodError
 
 #: the target that stands for the context itself
 CONTEXT = "context"
 KEYS = ("instruction", "target")
+NEEDED = f"the keys {' and '.join(KEYS)}, each with a text"
 
 
 class Pretext(NamedTuple):
@@ -57,11 +57,11 @@ def read(path: Path, label: str) -> Pretext:
     """The pretext in a file. One that cannot be read or says anything else: :class:`MethodError` with its path."""
     what = f"{label}: {path}"
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise MethodError(f"{what} cannot be read: {error}") from error
+        content = yaml_files.read(path)
+    except yaml_files.YamlFault as error:
+        raise MethodError(f"{what} {error}; give a YAML file with {NEEDED}") from error
     if not isinstance(content, dict):
-        raise MethodError(f"{what} must hold the keys {' and '.join(KEYS)}, each with a text")
+        raise MethodError(f"{what} must hold {NEEDED}")
     for key in content:
         if key not in KEYS:
             raise MethodError(f"{what} has the unknown key {key!r}; it takes {' and '.join(KEYS)}")
@@ -69,7 +69,7 @@ def read(path: Path, label: str) -> Pretext:
         if key not in content:
             raise MethodError(f"{what} lacks the key {key}; it takes {' and '.join(KEYS)}")
         if not isinstance(content[key], str):
-            raise MethodError(f"{what}: {key} must be a text, got {content[key]!r}")
+            raise MethodError(f"{what}: {key} must be a text, got {str(content[key])[:60]!r}")
     instruction, target = content["instruction"], content["target"]
     if not instruction.strip():
         raise MethodError(f"{what}: instruction must not be empty")

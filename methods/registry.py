@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import fields
 from importlib.metadata import entry_points
@@ -55,7 +56,9 @@ _loaded: list[bool] = []
 
 def register(cls: MethodClass) -> MethodClass:
     """Class decorator: make the method known under its ``name``. A name that is taken is an error."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", cls.name):
+    if not (isinstance(cls, type) and issubclass(cls, Method)):
+        raise MethodError(f"{cls!r} is no subclass of methods.base.Method; put @register above one that is")
+    if not isinstance(cls.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", cls.name):
         raise MethodError(f"method name {cls.name!r} of {cls.__qualname__} must be lower case letters, digits and _")
     if cls.positions not in POSITIONS:
         raise MethodError(f"positions of {cls.__qualname__} must be {' or '.join(POSITIONS)}, got {cls.positions!r}")
@@ -99,17 +102,26 @@ def load_plugin(path: Path) -> None:
         raise MethodError(f"plugin {path} cannot be imported; give a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
-    before = set(_methods)
+    before, aliases_before = set(_methods), set(_aliases)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        for name in set(_methods) - before:  # none of a file that failed
-            del _methods[name]
+        for known, old in ((_methods, before), (_aliases, aliases_before)):
+            for name in set(known) - old:  # none of a file that failed
+                del known[name]
         if isinstance(error, MethodError):
             raise
-        raise MethodError(f"plugin {path} failed to load: {type(error).__name__}: {error}") from error
+        raise MethodError(
+            f"plugin {path} failed to load: {type(error).__name__}: {error}{_line_of(error, path)}"
+        ) from error
     if set(_methods) == before:
         raise MethodError(f"plugin {path} registered no method; put @register above its Method class")
+
+
+def _line_of(error: BaseException, path: Path) -> str:
+    """Which line of a plugin raised, as far as it was one of its own."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f" (line {lines[-1]})" if lines else ""
 
 
 def names() -> list[str]:

@@ -142,8 +142,12 @@ def prepare(name: str, plugin: str | Path | None = None, options: Sequence[str] 
 
     A user's mistake, such as an unknown name, is a :class:`HarnessError` or :class:`MethodError`.
     """
-    if plugin is not None and name not in registry.names():
+    if plugin is not None and (name not in registry.names() or _built_in(name)):
         registry.load_plugin(Path(plugin))
+        if _built_in(name):  # else a plugin's own method would seem to have passed
+            raise HarnessError(
+                f"method {name!r} is built in, not of plugin {plugin}; name a method that the file registers"
+            )
     given: dict[str, str] = {}
     for option in map(option_of, options):
         if option.method != name:
@@ -152,6 +156,10 @@ def prepare(name: str, plugin: str | Path | None = None, options: Sequence[str] 
             raise HarnessError(f"--option {name}.{option.name} is given twice; check-method takes one value of each")
         given[option.name] = option.value
     return Suite(Bench(name, given, model), CHECKS)
+
+
+def _built_in(name: str) -> bool:
+    return name in registry.names() and registry.get(name).__module__ in registry.BUILT_IN
 
 
 def check_method(

@@ -12,6 +12,7 @@ from pathlib import Path
 from harness import models
 from harness.engine.adapter import describe
 from harness.errors import HarnessError
+from harness.places import check_folder
 from harness.prompts import Prompts
 from harness.training.data import open_corpus
 from harness.training.fit import NUMBERS, evaluate, fit_linear, fit_mlp, moments_of, rounded
@@ -53,9 +54,11 @@ def train(
     sizes = sizes or Sizes(tokens_per_doc=tokens_per_doc)
     progress = progress or Progress()
     _check(model, kind, out, features, documents, sizes)
+    models.pick_dtype(dtype, models.pick_device(device))
+    corpus = open_corpus(data)
     tokenizer = models.load_tokenizer(model)
     prompts = Prompts(tokenizer)
-    excerpts = Excerpts(open_corpus(data), tokenizer, seed, sizes)
+    excerpts = Excerpts(corpus, tokenizer, seed, sizes)
     plan = make_plan(excerpts, documents)
     _check_plan(plan, sizes)
     gatherer = Gatherer(models.load_model(model, device, dtype), prompts, excerpts, features, progress)
@@ -78,6 +81,7 @@ def _check(model: str, kind: str, out: Path, features: str, documents: int | Non
         raise HarnessError(f"--tokens-per-doc must be 1 or more, got {sizes.tokens_per_doc}")
     if out.exists() and not out.is_dir():
         raise HarnessError(f"--out {out} is a file; give a folder")
+    check_folder(out)
     config = models.config_of(model)
     needed_shape(describe(config, model), kind, features)
     positions, longest = int(config.get_text_config().max_position_embeddings), 2 * sizes.window[1]

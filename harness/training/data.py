@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from benchmarks.rows import Given, check_columns, text_of
 from harness.errors import HarnessError
 
 COLUMN = "text"
+TAKES = f"a folder of .jsonl files with the column {COLUMN}"
 
 
 class Corpus(Protocol):
@@ -31,6 +32,10 @@ def open_corpus(data: str) -> Corpus:
         return JsonlCorpus(folder)
     if folder.exists() or data.endswith((".jsonl", ".json")):
         raise HarnessError(f"--data {data} is no folder; give the folder that holds the .jsonl files")
+    if data.startswith((".", "/", "~")) or data.count("/") > 1:  # no name of the hub's, which is not asked for it
+        raise HarnessError(
+            f"--data {data} does not exist; give a folder of .jsonl files, or OWNER/NAME of a hub data set"
+        )
     return HubCorpus(data)
 
 
@@ -41,7 +46,7 @@ class JsonlCorpus:
     """
 
     def __init__(self, folder: Path) -> None:
-        files = sorted(folder.glob("*.jsonl"))
+        files = Given(folder, TAKES).files(".jsonl")
         if not files:
             raise HarnessError(
                 f"--data {folder} holds no .jsonl file; each is a subset, with a {COLUMN!r} on each line"
@@ -57,31 +62,27 @@ class JsonlCorpus:
 
     @staticmethod
     def _index(file: Path, digest: Any) -> Iterator[int]:
-        place = 0
-        with file.open("rb") as lines:
+        place, given = 0, Given(file, TAKES)
+        with given.opening(), file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    _text(line, f"{file}, line {number}")
+                    _text(line, given, number)
                     digest.update(line)
                     yield place
                 place += len(line)
 
     def text(self, subset: str, row: int) -> str:
-        file = self._files[subset]
-        with file.open("rb") as lines:
-            lines.seek(self._places[subset][row])
-            return _text(lines.readline(), str(file))
+        file, place = self._files[subset], self._places[subset][row]
+        given = Given(file, TAKES)
+        with given.opening(), file.open("rb") as lines:
+            lines.seek(place)
+            return _text(lines.readline(), given, 0 if place else 1)
 
 
-def _text(line: bytes, where: str) -> str:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise HarnessError(f"{where}: not valid JSON ({error}); mend or delete the line") from error
-    text = row.get(COLUMN) if isinstance(row, dict) else None
-    if not isinstance(text, str):
-        raise HarnessError(f"{where}: needs an object with a string {COLUMN!r}, found {str(row)[:60]!r}")
-    return text
+def _text(line: bytes, given: Given, number: int) -> str:
+    place, row = given.object_of(line, number)
+    check_columns(row, (COLUMN,), place)
+    return text_of(row, COLUMN, place)
 
 
 class HubCorpus:

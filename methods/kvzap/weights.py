@@ -8,6 +8,7 @@ from pathlib import Path
 from methods.base import MethodError, ModelInfo
 from methods.kvzap.files import CONFIG, WEIGHTS, Stored, load, read_card
 from methods.kvzap.surrogate import KINDS, needed_shape
+from methods.pretexts import is_bound_name
 
 FOLDER = Path(__file__).parent / "weights"
 #: names of a model that has weights here -> its folder
@@ -115,6 +116,8 @@ def _way_out(model: str, kind: str) -> str:
 
 def _fetch(repository: str, model: str, kind: str) -> Path:
     """A published surrogate, from the hub or its local cache; only the two files that are needed."""
+    if is_bound_name(repository):
+        raise MethodError(f"kvzap_{kind}.weights={repository} is how results name a surrogate; give its folder or file")
     if repository.startswith((".", "/", "~")) or repository.count("/") != 1:
         raise MethodError(
             f"no surrogate at {repository!r}; give a folder with {WEIGHTS} and {CONFIG}, a .safetensors file, "

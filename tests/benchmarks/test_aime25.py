@@ -77,7 +77,7 @@ def test_all_thirty_problems_of_the_real_file_score_100_with_their_answers(text:
     ("bad", "message"),
     [
         ("{half", "no JSON (Expecting property name enclosed in double quotes, column 2); mend or remove the line"),
-        ("[1]", "a JSON object is needed, got list"),
+        ("[1]", "a JSON object is needed, got a list; give a .jsonl file with the columns id, question, answer"),
         ({"id": "x", "question": "q"}, "no column answer; needed: id, question, answer"),
         ({"question": "q", "answer": "1"}, "no column id; needed: id, question, answer"),
         ({"id": "x", "answer": "1"}, "no column question; needed: id, question, answer"),

@@ -174,8 +174,9 @@ def test_a_reference_without_fidelity_is_refused() -> None:
     ("content", "message"),
     [
         ("not json", "line 2: no JSON"),
-        ('["text"]', "line 2: a JSON object with the column text"),
-        ('{"text": 3}', "line 2: a JSON object with the column text"),
+        ('["text"]', "line 2: a JSON object is needed, got a list; give .* with the column text"),
+        ('{"text": 3}', "line 2: text must be a text, got 3"),
+        ('{"txt": "3"}', "line 2: no column text; needed: text"),
     ],
 )
 def test_broken_rows_are_named(content: str, message: str, tmp_path: Path) -> None:

@@ -126,11 +126,11 @@ def test_questions_on_one_document_are_neighbours(tmp_path: Path, text: Text) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"context": None}, "input and context must be strings"),
-        ({"answers": []}, r"answers must be a list of strings, got \[\]"),
-        ({"answers": "one"}, 'answers must be a list of strings, got "one"'),
+        ({"context": None}, "context must be a text, got null"),
+        ({"answers": []}, r"answers must be a list of texts, got \[\]"),
+        ({"answers": "one"}, 'answers must be a list of texts, got "one"'),
         ({"answers": [1]}, "answers must be"),
-        ({"length": "3"}, 'length must be a whole number, got "3"'),
+        ({"length": "3"}, 'length must be a whole number from 0, got "3"'),
         ({"length": True}, "length must be"),
         ({"all_classes": "x"}, "all_classes must be"),
     ],
@@ -146,10 +146,13 @@ def test_other_broken_lines_are_named(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match="line 1: all_classes must be"):
         get("longbench").check(Request(data=data))
     write(data, trec=[], passage_retrieval_en=[ROW])
-    with pytest.raises(BenchmarkError, match="line 1: answers of passage_retrieval_en must name a paragraph"):
+    with pytest.raises(BenchmarkError, match="line 1: answers of passage_retrieval_en must be texts that name"):
         get("longbench").check(Request(data=data))
     (data / "passage_retrieval_en.jsonl").write_bytes(b'\n{"input": "\xff"}')
-    with pytest.raises(BenchmarkError, match="line 2: no JSON"):
+    with pytest.raises(
+        BenchmarkError,
+        match=r"is no UTF-8 text \(line 2: invalid start byte\); give JSON lines with the columns input, ",
+    ):
         get("longbench").check(Request(data=data))
     (data / "passage_retrieval_en.jsonl").write_text('{"input": "x"}\n[]')
     with pytest.raises(BenchmarkError, match="line 1: no column context, answers, length, all_classes; needed: input"):

@@ -175,7 +175,7 @@ def test_requests_that_cannot_be_met(
 def test_files_of_another_kind(benchmark: Benchmark, tmp_path: Path, squad: Path) -> None:
     for name, content, message in (
         ("a.txt", "x", "give a SQuAD .json file"),
-        ("b.json", "{", "is no JSON"),
+        ("b.json", "{", r"b.json: no JSON \(Expecting property name"),
         ("c.json", '{"data": [{"paragraphs": [{"context": "x"}]}]}', "not laid out as SQuAD"),
         ("d.jsonl", "[1]\n", "line 1: a JSON object is needed"),
         ("e.jsonl", "{\n", "line 1: no JSON"),

@@ -75,9 +75,46 @@ def test_a_file_without_keys_and_values_is_refused(tmp_path: Path, text: str) ->
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"method: \xff\xfe")
-    for path in (tmp_path / "missing.yaml", tmp_path, binary):
-        with pytest.raises(HarnessError, match=f"--config {path} cannot be read"):
+    for path in (tmp_path / "missing.yaml", tmp_path):
+        with pytest.raises(HarnessError, match=f"--config {path} cannot be read: .*; it must hold keys and values"):
             build({}, path)
+    with pytest.raises(HarnessError, match=f"--config {binary} is no UTF-8 text"):
+        build({}, binary)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("method: knorm\n\tremoved: 0.5", "is no YAML in line 2: "),
+        ("method: knorm\nremoved: [0.5", "is no YAML in line 2: "),
+        ("--- 1\n--- 2", "is no YAML in line 2: expected a single document"),
+        ("method: !!python/object:os.system x", "is no YAML in line 1: could not determine a constructor"),
+        ("removed: 0.5\nlimit: 1\nremoved: 0.75", "has the key removed twice, the second time in line 3"),
+        ("keep-tokens: 8\nkeep_tokens: 9", "has the key keep_tokens twice, once with - and once with _"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nmodel: *b", r"has the alias \*a in line 2; write out"),
+        ("a: &a {limit: 1}\n<<: *a", r"has the alias \*a in line 2"),
+        ("model: " + "[" * 9999, "is nested too deeply"),
+        ("model: 2020-02-31", "has a value that cannot be read .*put it in quotes"),
+        ("model: !!timestamp x", "has a value that cannot be read"),
+        ("limit: " + "9" * 5000, "has a value that cannot be read"),
+        ("method: {knorm: 1}", "method takes a value, or a list of values that hold nothing more"),
+        ("method: [[knorm, kvzip], random]", "method takes a value, or a list of values that hold nothing more"),
+        ("option: {kvzip.chunk: 64}", "option takes a value, or a list of values"),
+        ("removed: yes", "--removed must be a number, at least 0 and less than 1, got 'True'"),
+        ("limit: yes", "--limit must be a whole number from 1 .*got True"),
+        ("model: 2020-02-03", "--model takes one text, got datetime.date"),
+        ('out: "a\\0b"', "--out takes one text"),
+        ("yes: 1", "unknown key 'True'"),
+    ],
+)
+def test_what_yaml_makes_of_a_slip_is_told_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(HarnessError, match=message) as error:
+        from_yaml(tmp_path, text)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 600
+
+
+def test_an_anchor_alone_is_harmless(tmp_path: Path) -> None:
+    assert from_yaml(tmp_path, "\ufeffmethod: &m knorm\r\nlimit: 3\r\n").limit == 3
 
 
 @pytest.mark.parametrize("value", ["a,b", ["a", "b"], ["a,b"], " a , b ,", ["a", "b", "a"]])

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks.base import BenchmarkError
 from harness.engine.adapter import LanguageModel
 from harness.errors import HarnessError
 from harness.prompts import Prompts
@@ -205,7 +206,7 @@ def test_a_broken_line_is_named_with_its_file_and_number(tmp_path: Path, line: s
     path = tmp_path / "subset1.jsonl"
     rows = path.read_text().splitlines()
     path.write_text("\n".join([*rows[:2], "", line, *rows[2:]]))
-    with pytest.raises(HarnessError, match=r"subset1\.jsonl, line 4: "):
+    with pytest.raises(BenchmarkError, match=r"subset1\.jsonl, line 4: "):
         open_corpus(str(tmp_path))
 
 

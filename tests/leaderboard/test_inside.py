@@ -136,7 +136,7 @@ def test_records_of_another_form_are_told_of(folder: Path) -> None:
     (folder / "items.jsonl").write_text(json.dumps({"sample_id": SAMPLE}) + "\n", encoding="utf-8")
     masks_of(folder)
     for look in (samples_with_masks, lambda run: sample_view(run, SAMPLE)):
-        with pytest.raises(HarnessError, match="is damaged|records that cannot be read"):
+        with pytest.raises(HarnessError, match=r"is damaged|records that cannot be read"):
             look(read(folder))
 
 

@@ -364,8 +364,8 @@ def test_other_texts_are_another_method_and_another_folder_is_the_same_one(tmp_p
     ("content", "reason"),
     [
         (None, "cannot be read"),
-        (b"instruction: [", "cannot be read"),
-        (b"\xff\xfe\xff", "cannot be read"),
+        (b"instruction: [", "is no YAML in line 1: .*; give a YAML file with the keys instruction and target"),
+        (b"\xff\xfe\xff", "is no UTF-8 text"),
         (b"", "must hold the keys instruction and target"),
         (b"- instruction\n- target", "must hold the keys instruction and target"),
         (b"target: context", "lacks the key instruction"),

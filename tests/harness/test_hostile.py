@@ -1,0 +1,222 @@
+"""What a hostile or clumsy user does to the command line: one message, a code that is not 0, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import methods.registry
+from harness import models
+from harness.engine.adapter import describe
+from harness.errors import HarnessError
+from harness.reading import Reading
+from harness.results import RunFolder
+from harness.training.data import open_corpus
+from methods.base import MethodError
+from methods.kvzap import files
+from methods.kvzap.surrogate import Surrogate, needed_shape
+from methods.kvzip import KVzip
+from tests.harness.driving import QUICK, Ran, Runs, contents, shorten
+
+pytestmark = pytest.mark.usefixtures("toys")
+HEAD = "from methods.registry import register, register_alias\nfrom methods.knorm import Knorm\n"
+PLUGINS = [
+    (
+        "import nothing_of_that_name",
+        "failed to load: ModuleNotFoundError: No module named 'nothing_of_that_name' (line 1)",
+    ),
+    ("\nraise RuntimeError('no')", "failed to load: RuntimeError: no (line 2)"),
+    ("def broken(:", "failed to load: SyntaxError"),
+    ("import sys\nsys.exit(0)", "failed to load: SystemExit: 0 (line 2)"),
+    ("print('hello')", "registered no method; put @register above its Method class"),
+    (HEAD + "@register\nclass Mine:\n    name = 'mine'", "is no subclass of methods.base.Method; put @register above"),
+    (HEAD + "@register\ndef mine(): pass", "is no subclass of methods.base.Method"),
+    (HEAD + "@register\nclass Mine(Knorm):\n    name = 7", "method name 7 of Mine must be lower case letters"),
+    (HEAD + "@register\nclass Mine(Knorm):\n    name = 'knorm'", "method name 'knorm' is taken"),
+    (HEAD + "register_alias('both', '', lambda info: 'knorm')\nraise RuntimeError('late')", "RuntimeError: late"),
+]
+
+
+def refused(done: Ran) -> str:
+    assert done.code == 2, done
+    assert done.err.startswith("error: ") and "Traceback" not in done.err
+    return done.err.removeprefix("error: ").strip()
+
+
+@pytest.mark.parametrize(("text", "message"), PLUGINS)
+def test_a_broken_plugin_is_refused_by_both_commands(
+    runs: Runs, cli: Callable[..., Ran], unloaded: Callable[[], None], tmp_path: Path, text: str, message: str
+) -> None:
+    unloaded()
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(text, encoding="utf-8")
+    assert message in refused(runs(*QUICK, "--plugin", plugin))
+    assert message in refused(cli("check-method", "mine", "--plugin", plugin))
+    assert "both" not in methods.registry.aliases() and runs.folders == []
+
+
+def test_a_plugin_that_is_no_python_file(cli: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "plugin.txt").write_text("x = 1", encoding="utf-8")
+    assert "give a file that ends in .py" in refused(cli("check-method", "x", "--plugin", tmp_path / "plugin.txt"))
+    assert "is not a file" in refused(cli("check-method", "x", "--plugin", tmp_path))
+
+
+def test_check_method_does_not_check_a_built_in_in_place_of_a_plugins_own(
+    cli: Callable[..., Ran], tmp_path: Path
+) -> None:
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(HEAD + "@register\nclass Mine(Knorm):\n    name = 'mine'", encoding="utf-8")
+    assert "method 'knorm' is built in, not of plugin" in refused(cli("check-method", "knorm", "--plugin", plugin))
+
+
+def test_no_path_of_a_surrogate_is_in_the_results(runs: Runs, tmp_path: Path) -> None:
+    info = describe(models.config_of(str(runs.model)), str(runs.model))
+    for number in range(2):
+        torch.manual_seed(number)
+        shape = needed_shape(info, "linear", "hidden")
+        files.save(Surrogate(shape, "hidden"), {}, tmp_path / str(number) / "mine")
+    flags = ("--benchmark", "toy", "--subset", "red", "--limit", "1", "--method", "kvzap_linear", "--threshold=-1")
+    given = [("--option", f"kvzap_linear.weights={tmp_path / str(number) / 'mine'}") for number in range(2)]
+    done = runs(*flags, *given[0], *given[1])
+    assert done.code == 0, done.err
+    labels = {row["variant"] for row in runs.rows()} - {"full"}
+    assert len(labels) == 2 and all("weights=mine@" in label for label in labels)
+    stored = b"".join(contents(runs.folder).values()).decode()
+    assert str(tmp_path) not in stored
+    assert runs(*flags, *given[0], *given[1]).code == 0  # the same run, which is only read
+
+
+def test_a_name_out_of_results_is_no_surrogate(runs: Runs, unloaded: Callable[[], None]) -> None:
+    unloaded()
+    flags = ("--method", "kvzap_linear", "--option", "kvzap_linear.weights=mine@0123abcd", "--threshold=-1")
+    assert "is how results name a surrogate; give its folder or file" in refused(runs("--benchmark", "toy", *flags))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("instruction: [", "is no YAML in line 1: "),
+        ("instruction: x\n\ttarget: y", "is no YAML in line 2: "),
+        ("instruction: x\ninstruction: y\ntarget: z", "has the key instruction twice, the second time in line 2"),
+    ],
+)
+def test_a_pretext_that_is_no_yaml_is_told_by_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(MethodError) as error:
+        KVzip(pretext=str(path))
+    told = str(error.value)
+    assert f"kvzip.pretext: {path} {message}" in told and "\n" not in told
+    assert told.endswith("give a YAML file with the keys instruction and target, each with a text")
+
+
+def test_answers_without_their_run_json_are_not_dropped(runs: Runs, unloaded: Callable[[], None]) -> None:
+    assert runs(*QUICK).code == 0
+    (runs.folder / "run.json").unlink()
+    before = contents(runs.folder)
+    unloaded()
+    for more in ((), ("--resume",)):
+        assert "has samples.jsonl but no run.json; take that from a copy" in refused(runs(*QUICK, *more))
+    assert contents(runs.folder) == before
+
+
+@pytest.mark.parametrize("content", ['{"schema_version": 1}', '{"schema_version": 1, "method_hashes": []}'])
+def test_a_run_json_without_hashes_is_refused(runs: Runs, content: str) -> None:
+    assert runs(*QUICK).code == 0
+    shorten(runs, 3)
+    (runs.folder / "run.json").write_text(content, encoding="utf-8")
+    assert "run.json has no method_hashes; run with --force" in refused(runs(*QUICK, "--resume"))
+
+
+@pytest.mark.parametrize("content", ['{"complete": true}', '{"cells": 3}', "{}"])
+def test_a_summary_that_shows_nothing_is_derived_anew(runs: Runs, content: str) -> None:
+    assert runs(*QUICK).code == 0
+    before = contents(runs.folder)
+    (runs.folder / "summary.json").write_text(content, encoding="utf-8")
+    assert runs(*QUICK).code == 0
+    assert contents(runs.folder) == before
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"sample_id": ', b"\xff\xfe"])
+def test_resume_restores_the_items(runs: Runs, content: bytes | None) -> None:
+    assert runs(*QUICK).code == 0
+    before = contents(runs.folder)
+    shorten(runs, 3)
+    path = runs.folder / "items.jsonl"
+    path.unlink() if content is None else path.write_bytes(content)
+    assert runs(*QUICK, "--resume").code == 0
+    assert contents(runs.folder) == before
+
+
+def test_a_run_folder_that_is_a_file(runs: Runs, unloaded: Callable[[], None]) -> None:
+    assert runs(*QUICK).code == 0
+    place = runs.folder
+    place.rename(place.with_name("away"))
+    place.write_text("", encoding="utf-8")
+    unloaded()
+    assert "no folder that can be written to; give another --out" in refused(runs(*QUICK))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_one_message(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunFolder, "append", lambda *_: Path("/dev/full").open("a", encoding="utf-8"))  # noqa: SIM115
+    assert "/dev/full cannot be written to: No space left on device; when it can, --resume" in refused(runs(*QUICK))
+
+
+def test_items_keep_characters_that_look_like_line_ends(tmp_path: Path) -> None:
+    row: dict[str, Any] = {"sample_id": "one", "references": ["a\u2028b\x85c"]}
+    (tmp_path / "items.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert Reading(RunFolder(tmp_path), {}).items == {"one": row}
+
+
+@pytest.mark.parametrize("data", ["./none", "/none", "a/b/c", "~/none"])
+def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(data: str) -> None:
+    with pytest.raises(
+        HarnessError, match=f"--data {data} does not exist; give a folder of .jsonl files, or OWNER/NAME"
+    ):
+        open_corpus(data)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("report", "x" * 400), "File name too long; give a path"),
+        (("compare", "x" * 400), "File name too long; give a path"),
+        (("rescore", "x" * 400), "File name too long; give a path"),
+        (("score", "--benchmark", "longbench", "--predictions", "x" * 400), "File name too long; give a path"),
+        (("score", "--benchmark", "longbench", "--predictions", "."), "has no SUBSET.jsonl of any of"),
+        (
+            ("score", "--benchmark", "longbench", "--predictions", "none", "--json", "/none/x"),
+            "--json /none/x cannot be",
+        ),
+        (("lm-eval", "--tasks", "x", "--include-path", "/none"), "--include-path /none is no folder"),
+        (("agreement", "--length", "9" * 12), "no sample fits model"),
+        (("agreement", "--dtype", "int8"), "unknown dtype 'int8'"),
+        (("agreement", "--removed", "nan"), "--removed must be at least 0 and less than 1, got nan"),
+        (("agreement", "--method", "knrm"), "unknown method 'knrm'; known, nearest first: knorm"),
+        (("profile", "sweep", "--length", "9" * 12), "no sample fits model"),
+        (("profile", "samples", "--subset", "keys_9"), "needles has no subset 'keys_9'"),
+        (("train-kvzap", "--kind", "mlp", "--data", ".", "--out", "/dev/null/x"), "/dev/null is not a folder"),
+        (("run", "--length", "64," + "9" * 12), "no sample fits model"),
+        (("run", "--data", "x" * 400, "--benchmark", "aime25"), "cannot be read: File name too long"),
+    ],
+)
+def test_mistakes_are_named_before_the_model_loads(
+    cli: Callable[..., Ran],
+    unloaded: Callable[[], None],
+    model_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    unloaded()
+    own = command[0] in ("run", "agreement", "profile", "train-kvzap")
+    assert message in refused(cli(*command, *(("--model", model_folder) if own else ())))
+    assert list(tmp_path.iterdir()) == []
