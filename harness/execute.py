@@ -79,8 +79,8 @@ def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:
                 lines.append(line)
                 advance(line)
     except OSError as error:  # of closing a file whose last line could not be written, which was told already
-        if isinstance(error.__context__, HarnessError):
-            raise error.__context__ from None
+        if told := _told(error):
+            raise told from None
         raise
     return Outcome(folder, _finish(job, folder, lines), False, notes=keeper.notes)
 
@@ -109,6 +109,13 @@ def _add_masks(job: Job, folder: RunFolder, lines: Sequence[Line], keeper: MaskK
     folder.asked_for_masks(job.request.store_masks)
     made = list(_evaluator(job, lm, lines, keeper).run(job.items, masks=keeper.keep))
     assert not made  # no line was missing
+
+
+def _told(error: BaseException | None) -> HarnessError | None:
+    """The message that an error came after."""
+    while error is not None and not isinstance(error, HarnessError):
+        error = error.__context__
+    return error
 
 
 def _check_place(job: Job, folder: RunFolder) -> None:

@@ -286,12 +286,18 @@ def _count(path: Path) -> int:
         return ends
 
 
+def most_unpacked(size: int) -> int:
+    """Bytes that ``size`` packed ones may unpack to: lines shrink about thirtyfold, and beyond a hundredfold a file was
+    made to burst its reader."""
+    return 2**24 + 100 * size
+
+
 class _Packed(gzip.GzipFile):
-    """A gzip file that gives no more than many times its own size: lines shrink about twentyfold."""
+    """A gzip file that gives no more than :func:`most_unpacked`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.left = 2**24 + 200 * path.stat().st_size
+        self.left = most_unpacked(path.stat().st_size)
 
     def read(self, size: int | None = -1) -> bytes:
         data = super().read(self.left + 1 if size is None or size < 0 else size)

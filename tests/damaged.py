@@ -214,7 +214,7 @@ def _damages() -> Iterator[tuple[str, str, bool, Do]]:
         True,
         unsummed(data(SAMPLES, lambda old: old.replace(b'"score": ', b'"sco\n', 1))),
     )
-    yield "lines lost", "missing-lines", False, cut(SAMPLES, 11)
+    yield "lines lost", "missing-lines", True, cut(SAMPLES, 11)
     yield "lines lost, and it says so", "incomplete", False, both(cut(SAMPLES, 11), resummed)
     yield "samples empty", "empty", True, unsummed(content(SAMPLES, b""))
     yield "run.json empty", "empty", True, content(RUN, b"")
@@ -268,8 +268,8 @@ def _damages() -> Iterator[tuple[str, str, bool, Do]]:
         True,
         unsummed(data(SAMPLES, lambda old: b"\xef\xbb\xbf" + old)),
     )
-    yield "a gzip bomb", "bomb", True, unsummed(packed(lambda old: gzip.compress(bytes(2**26), 1)))
-    yield "a gzip bomb of good lines", "bomb", True, unsummed(packed(lambda old: gzip.compress(old * 1_500, 1)))
+    yield "a gzip bomb", "bomb", True, unsummed(packed(lambda old: gzip.compress(bytes(2**27), 9)))
+    yield "a gzip bomb of good lines", "bomb", True, unsummed(packed(lambda old: gzip.compress(old * 3_000, 9)))
     yield "gzip cut", "gzip", True, unsummed(packed(lambda old: gzip.compress(old)[:-20]))
     yield "no gzip", "gzip", True, unsummed(packed(lambda old: old))
     yield "gzip of nothing", "empty", True, unsummed(packed(lambda old: gzip.compress(b"")))

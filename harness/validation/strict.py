@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from harness.results import most_unpacked
 from harness.validation.findings import Finding, finding, shown
 
 MB = 2**20
@@ -20,10 +21,7 @@ MOST_LINE = 4 * MB
 DEEPEST = 16
 #: whole numbers beyond this are no longer exact in other readers of JSON
 LARGEST = 2**53
-#: packed samples shrink about twentyfold; beyond this a file was made to burst its reader
 MOST_UNPACKED = 256 * MB
-MOST_RATIO = 200
-SLACK = 16 * MB
 
 
 class Refused(Exception):
@@ -179,7 +177,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _unpacked(data: bytes) -> bytes:
-    most = min(MOST_UNPACKED, SLACK + MOST_RATIO * len(data))
+    most = min(MOST_UNPACKED, most_unpacked(len(data)))
     parts: list[bytes] = []
     total, rest = 0, data
     try:

@@ -165,11 +165,20 @@ def test_a_run_folder_that_is_a_file(runs: Runs, unloaded: Callable[[], None]) -
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_one_message(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunFolder, "append", lambda *_: Path("/dev/full").open("a", encoding="utf-8"))  # noqa: SIM115
-    assert "/dev/full cannot be written to: No space left on device; when it can, --resume" in refused(runs(*QUICK))
+    done = runs(*QUICK)
+    told = done.err.splitlines()[-1]  # under the progress bar
+    assert done.code == 2 and "Traceback" not in done.err
+    assert told.startswith("error: /dev/full cannot be written to: No space left on device; when it can, --resume")
 
 
 def test_items_keep_characters_that_look_like_line_ends(tmp_path: Path) -> None:
-    row: dict[str, Any] = {"sample_id": "one", "references": ["a\u2028b\x85c"]}
+    row: dict[str, Any] = {
+        "sample_id": "one",
+        "benchmark": "toy",
+        "length": 64,
+        "prompt_hash": "",
+        "references": ["a\u2028b\x85c"],
+    }
     (tmp_path / "items.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
     assert Reading(RunFolder(tmp_path), {}).items == {"one": row}
 
@@ -185,9 +194,9 @@ def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(data: str) -> N
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("report", "x" * 400), "File name too long; give a path"),
-        (("compare", "x" * 400), "File name too long; give a path"),
-        (("rescore", "x" * 400), "File name too long; give a path"),
+        (("report", "x" * 400), "is not a folder; give a run folder"),
+        (("compare", "x" * 400), "is not a folder; give a run folder"),
+        (("rescore", "x" * 400), "is not a folder; give a run folder"),
         (("score", "--benchmark", "longbench", "--predictions", "x" * 400), "File name too long; give a path"),
         (("score", "--benchmark", "longbench", "--predictions", "."), "has no SUBSET.jsonl of any of"),
         (
@@ -202,7 +211,7 @@ def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(data: str) -> N
         (("profile", "sweep", "--length", "9" * 12), "no sample fits model"),
         (("profile", "samples", "--subset", "keys_9"), "needles has no subset 'keys_9'"),
         (("train-kvzap", "--kind", "mlp", "--data", ".", "--out", "/dev/null/x"), "/dev/null is not a folder"),
-        (("run", "--length", "64," + "9" * 12), "no sample fits model"),
+        (("run", "--length", "256," + "9" * 12), "no sample fits model"),
         (("run", "--data", "x" * 400, "--benchmark", "aime25"), "cannot be read: File name too long"),
     ],
 )
