@@ -263,10 +263,10 @@ def test_a_mask_that_is_not_the_lines_is_not_stored(runs: Runs) -> None:
 
 
 def test_what_could_not_run_has_no_masks_and_is_not_tried_again(runs: Runs, unloaded: Callable[[], None]) -> None:
-    flags = (*STORED, "--length", "64,505")
+    flags = (*STORED, "--length", "64,600")
     first = runs(*flags)
     assert first.code == 0 and "are not stored: its prompt could not be run (2 such samples)" in first.out
-    assert {row["status"] for row in runs.rows() if row["length"] == 505} == {"truncated"}
+    assert {row["status"] for row in runs.rows() if row["length"] == 600} == {"truncated"}
     assert len(stored_in(runs.folder)) == 2
     unloaded()
     assert runs(*flags).code == 0
@@ -344,14 +344,14 @@ def test_texts_that_are_not_stored_come_from_the_rows(runs: Runs, tmp_path: Path
     assert done.code == 0, done.err
     run = read(runs.folder)
     places = samples_with_masks(run)
-    assert len(places) == 3
+    assert len(places) == 4  # all: no subset has more than three
     for number, place in enumerate(places):
         closed = sample_view(run, place.sample_id)
         assert closed.tokens is None and "--data" in closed.tokens_note
         view = sample_view(run, place.sample_id, path)
         assert view.tokens is not None and "".join(view.tokens[view.prefix :]) == rows[number]["context"]
         assert set("".join(view.tokens[: view.prefix])) == {"·"}
-        assert view.question == rows[number]["question"] and view.references == tuple(rows[number]["answers"])
+        assert rows[number]["question"] in (view.question or "") and view.references == tuple(rows[number]["answers"])
         assert all(shown.agrees for shown in view.variants)
     rows[0]["question"] = "Another?"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
