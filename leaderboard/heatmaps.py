@@ -38,13 +38,11 @@ def levels(cells: Sequence[Row]) -> list[tuple[str, Any]]:
 
 def cell_text(row: Row) -> str:
     """The control's score, or a difference from it; ``≈``: a tie, ``*``: the control is at the floor."""
-    value = row["difference"] if "level" in row and row["level"] else row["score"]
+    value = row["difference"] if row["level"] else row["score"]
     if value is None:
         return NONE
-    signed = "level" in row and row["level"]
-    text = f"{value:+.1f}".replace("-", "−") if signed else f"{value:.1f}"
-    mark = AT_FLOOR if row["floor"] else TIE if row["tie"] else ""
-    return text + mark
+    text = f"{value:+.1f}".replace("-", "−") if row["level"] else f"{value:.1f}"
+    return text + (AT_FLOOR if row["floor"] else TIE if row["tie"] else "")
 
 
 def difference_table(
@@ -107,6 +105,7 @@ def difference_chart(table: pd.DataFrame, look: Look, grey_ties: bool = True) ->
     table["fill"] = ["none" if not p else "grey" if g else "colour" for p, g in zip(pruned, grey, strict=True)]
     table["row"] = _rows(table)
     most = max([LEAST, *table.loc[table["fill"] == "colour", "difference"].astype(float).abs()])
+    table["deep"] = (table["fill"] == "colour") & (table["difference"].astype(float).abs() > 0.6 * most)
     colour = alt.Color(
         "difference:Q",
         title="points from the control",
@@ -124,7 +123,6 @@ def difference_chart(table: pd.DataFrame, look: Look, grey_ties: bool = True) ->
     return grid(
         table,
         alt.condition("datum.fill == 'colour'", colour, alt.value(look.grey)),
-        f"datum.fill == 'colour' && abs(datum.difference) > {0.6 * most}",
         hover,
         sorted({*_heads(table), *table["row"]}),
         sorted(set(table["place"])),
@@ -135,17 +133,14 @@ def difference_chart(table: pd.DataFrame, look: Look, grey_ties: bool = True) ->
 def grid(
     table: pd.DataFrame,
     colour: Any,
-    deep: str,
     hover: Sequence[alt.Tooltip],
     rows: Sequence[str],
     places: Sequence[str],
     look: Look,
     width: int = CELL,
 ) -> alt.LayerChart:
-    """Rectangles with their ``text`` on them at ``row`` and ``place``; those without fill have ``fill`` none.
-
-    deep   where an expression over a cell holds, its colour is deep and its text bright
-    """
+    """Rectangles with their ``text`` on them at ``row`` and ``place``; ``fill`` is ``colour``, ``grey`` or ``none``, and
+    text is bright where the colour is ``deep``."""
     name = f"split(datum.label, '{MARK}')"
     head = f"indexof({name}[0], '#') > 0"
     x = alt.X(
@@ -172,16 +167,11 @@ def grid(
             labelColor=_on_heads(head, look.ink, look.quiet),
         ),
     )
-    base = alt.Chart(table).encode(x=x, y=y, tooltip=list(hover))
+    inks = {"colour": look.ink, "grey": look.quiet, "none": look.ink}
+    ink = [look.bright if deep else inks[fill] for deep, fill in zip(table["deep"], table["fill"], strict=True)]
+    base = alt.Chart(table.assign(ink=ink)).encode(x=x, y=y, tooltip=list(hover))
     fill = base.transform_filter("datum.fill != 'none'").mark_rect(stroke=look.plain, strokeWidth=2, cornerRadius=3)
-    text = base.mark_text(fontSize=11, baseline="middle").encode(
-        text="text:N",
-        color=alt.condition(
-            deep,
-            alt.value(look.bright),
-            alt.condition("datum.fill == 'grey'", alt.value(look.quiet), alt.value(look.ink)),
-        ),
-    )
+    text = base.mark_text(fontSize=11, baseline="middle").encode(text="text:N", color=alt.Color("ink:N", scale=None))
     return alt.layer(fill.encode(color=colour), text).properties(width=alt.Step(width), height=alt.Step(HEIGHT))
 
 

@@ -68,6 +68,7 @@ def likeness_chart(
         for row in rows
     )
     table["value"] = table["value"].astype(float)
+    table["deep"] = table["value"].abs() > (0.6 if measure == SAME else 0.7)
     domain, colours = ([0.0, 1.0], list(look.rising)) if measure == SAME else ([-1.0, 0.0, 1.0], list(look.diverging))
     style = ".0%" if measure == SAME else ".2f"
     colour = alt.Color(
@@ -80,7 +81,6 @@ def likeness_chart(
     return grid(
         table,
         alt.condition("datum.fill == 'colour'", colour, alt.value(look.grey)),
-        f"datum.fill == 'colour' && abs(datum.value) > {0.6 if measure == SAME else 0.7}",
         hover,
         sorted(set(table["row"])),
         sorted(set(table["place"])),

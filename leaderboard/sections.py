@@ -65,7 +65,7 @@ def by_subset(view: View, group: Group, cells: Sequence[Row]) -> None:
         told.append("Under 10 samples a subset there is no interval, and the test alone decides.")
     st.caption(" ".join(told))
     with st.expander("As a table"):
-        names = "level variant title score control difference low high p_holm says n".split()
+        names = ["level", "variant", "title", "score", "control", "difference", "low", "high", "p_holm", "says", "n"]
         st.dataframe(table[names], hide_index=True, key="heat table")
 
 

@@ -27,9 +27,10 @@ def fidelity(overall: Sequence[Row], lines: Sequence[Line], seed: int) -> None:
         with place:
             st.altair_chart(closeness.closeness_chart(table, figure), key=figure.metric)
     st.caption(
-        "All variants read the same reference as the full cache, which has KL 0, agreement 100 and ratio 1 itself. KL and "
-        "ratio are on logarithmic axes, where 0 has no place. The 95th percentile is that of one sample’s tokens, averaged "
-        "over samples. Bars are 95 % intervals over samples, from 10 samples a subset on."
+        "All variants read the same reference as the full cache, which has KL 0, agreement 100 and ratio 1 "
+        "itself. KL and ratio are on logarithmic axes, where 0 has no place. The 95th percentile is that of one "
+        "sample’s tokens, averaged over samples. Bars are 95 % intervals over samples, from 10 samples a subset "
+        "on."
     )
 
 
@@ -57,10 +58,11 @@ def rollouts(overall: Sequence[Row], lines: Sequence[Line], alarms: Sequence[Row
         },
     )
     st.caption(
-        "pass@1: the share of a problem’s answers that are right, averaged over problems, ± its standard error over "
-        "problems. pass@k: the chance that one of k answers is right, without bias (Chen et al. 2021). Right, rollout i: "
-        "problems that this rollout got right. Answered: answers with a final result. At limit: answers that ran into the "
-        "limit of new tokens. Truncated: answers not given since the prompt does not fit."
+        "pass@1: the share of a problem’s answers that are right, averaged over problems, ± its standard error "
+        "over problems. pass@k: the chance that one of k answers is right, without bias (Chen et al. 2021). "
+        "Right, rollout i: problems that this rollout got right. Answered: answers with a final result. At limit:"
+        " answers that ran into the limit of new tokens. Truncated: answers not given since the prompt does not "
+        "fit."
     )
 
 
@@ -71,15 +73,15 @@ def several_questions(cells: Sequence[Row], lines: Sequence[Line], seed: int) ->
     own = [line for line in lines if line.variant in scores]
     st.altair_chart(questions.question_chart(questions.by_question(own, seed)), width="content", key="questions")
     st.caption(
-        "Score by the question’s place among those asked of its context, a panel a query mode. agnostic: pruned once, no "
-        "question in view; aware-reused: with the first question in view, the others asked of what is left; aware: anew "
-        "for each question. Bars are 95 % intervals over contexts, from 10 contexts on."
+        "Score by the question’s place among those asked of its context, a panel a query mode. agnostic: pruned "
+        "once, no question in view; aware-reused: with the first question in view, the others asked of what is "
+        "left; aware: anew for each question. Bars are 95 % intervals over contexts, from 10 contexts on."
     )
     paid = questions.prefills(own, scores)
     if (paid["level"] != "full cache").any():
         st.altair_chart(questions.prefill_chart(paid, look()), key="prefills")
     st.dataframe(paid.drop(columns="name"), hide_index=True, key="prefills table")
     st.caption(
-        "A pruned cache answers every question that it was pruned for; in mode aware each question needs the full cache "
-        "again. An extra pass, such as KVzip’s, is no prefill of the context and is not counted."
+        "A pruned cache answers every question that it was pruned for; in mode aware each question needs the full"
+        " cache again. An extra pass, such as KVzip’s, is no prefill of the context and is not counted."
     )
