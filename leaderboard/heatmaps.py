@@ -122,7 +122,7 @@ def difference_chart(table: pd.DataFrame, look: Look, grey_ties: bool = True) ->
     ]
     return grid(
         table,
-        alt.condition("datum.fill == 'colour'", colour, alt.value(look.grey)),
+        colour,
         hover,
         sorted({*_heads(table), *table["row"]}),
         sorted(set(table["place"])),
@@ -132,20 +132,19 @@ def difference_chart(table: pd.DataFrame, look: Look, grey_ties: bool = True) ->
 
 def grid(
     table: pd.DataFrame,
-    colour: Any,
+    colour: alt.Color,
     hover: Sequence[alt.Tooltip],
     rows: Sequence[str],
     places: Sequence[str],
     look: Look,
     width: int = CELL,
 ) -> alt.LayerChart:
-    """Rectangles with their ``text`` on them at ``row`` and ``place``; ``fill`` is ``colour``, ``grey`` or ``none``, and
+    """Rectangles with their ``text`` on them at ``row`` and ``place``. ``fill`` is ``colour``, ``grey`` or ``none``, and
     text is bright where the colour is ``deep``."""
     name = f"split(datum.label, '{MARK}')"
     head = f"indexof({name}[0], '#') > 0"
     x = alt.X(
         "place:N",
-        sort=list(places),
         scale=alt.Scale(domain=list(places), padding=0),
         axis=alt.Axis(
             title=None, orient="top", labelAngle=-45, labelExpr=f"{name}[1]", labelLimit=150, ticks=False, domain=False
@@ -153,7 +152,6 @@ def grid(
     )
     y = alt.Y(
         "row:N",
-        sort=list(rows),
         scale=alt.Scale(domain=list(rows), padding=0),
         axis=alt.Axis(
             title=None,
@@ -167,12 +165,22 @@ def grid(
             labelColor=_on_heads(head, look.ink, look.quiet),
         ),
     )
-    inks = {"colour": look.ink, "grey": look.quiet, "none": look.ink}
-    ink = [look.bright if deep else inks[fill] for deep, fill in zip(table["deep"], table["fill"], strict=True)]
-    base = alt.Chart(table.assign(ink=ink)).encode(x=x, y=y, tooltip=list(hover))
-    fill = base.transform_filter("datum.fill != 'none'").mark_rect(stroke=look.plain, strokeWidth=2, cornerRadius=3)
-    text = base.mark_text(fontSize=11, baseline="middle").encode(text="text:N", color=alt.Color("ink:N", scale=None))
-    return alt.layer(fill.encode(color=colour), text).properties(width=alt.Step(width), height=alt.Step(HEIGHT))
+    base = alt.Chart(table).encode(x=x, y=y, tooltip=list(hover))
+    box = {"stroke": look.plain, "strokeWidth": 2, "cornerRadius": 3}
+    tones = {
+        look.bright: "datum.deep",
+        look.quiet: "datum.fill == 'grey'",
+        look.ink: "!datum.deep && datum.fill != 'grey'",
+    }
+    texts = [
+        base.transform_filter(test).mark_text(fontSize=11, baseline="middle", color=tone).encode(text="text:N")
+        for tone, test in tones.items()
+    ]
+    return alt.layer(
+        base.transform_filter("datum.fill == 'grey'").mark_rect(color=look.grey, **box),
+        base.transform_filter("datum.fill == 'colour'").mark_rect(invalid=None, **box).encode(color=colour),
+        *texts,
+    ).properties(width=alt.Step(width), height=alt.Step(HEIGHT))
 
 
 def _on_heads(test: str, head: str, other: str) -> Any:

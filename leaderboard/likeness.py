@@ -80,7 +80,7 @@ def likeness_chart(
     hover = [alt.Tooltip("a:N"), alt.Tooltip("b:N"), alt.Tooltip("value:Q", format=".3f"), alt.Tooltip("n:Q")]
     return grid(
         table,
-        alt.condition("datum.fill == 'colour'", colour, alt.value(look.grey)),
+        colour,
         hover,
         sorted(set(table["row"])),
         sorted(set(table["place"])),
