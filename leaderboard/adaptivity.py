@@ -1,4 +1,4 @@
-"""What a threshold removes: measured for each prompt, and told from the stored score histograms for any other threshold.
+"""What a threshold removes: measured for each prompt, and told from stored score histograms for any other threshold.
 
 A prompt is a context: what is pruned before the first question token. After Figure 5 of the KVzap paper (Jegou and
 Jeblick, arXiv 2601.07891): one threshold removes more where the context has less to say.

@@ -45,8 +45,9 @@ def one_threshold(lines: Lines, source: Source, by_subset: bool) -> None:
         spread_chart(table, boxes, "name", "removed fraction of the KV cache, measured", look()), key="spread"
     )
     st.caption(
-        "A dot a prompt; the box is the middle half, the thick tick the median, the line the whole range. The figure is that "
-        "of the context in phase prefill, the mean over decode steps otherwise. A top-k budget would be one vertical line."
+        "A dot a prompt; the box is the middle half, the thick tick the median, the line the whole range. The "
+        "figure is that of the context in phase prefill, the mean over decode steps otherwise. A top-k budget "
+        "would be one vertical line."
     )
     with st.expander("As a table"):
         st.dataframe(boxes, hide_index=True, key="spread table", column_config=_fractions(boxes))
@@ -89,16 +90,16 @@ def any_threshold(prompts: Sequence[Prompt], lines: Lines, boards: Boards, sourc
     st.dataframe(boxes, hide_index=True, key="told table", column_config=_fractions(boxes))
     error = max(float((told["most"] - told["removed"]).max()), float((told["removed"] - told["least"]).max()))
     st.caption(
-        f"Told from counts of scores in bins {width:.3g} wide, not measured: pairs in the threshold’s own bin are split evenly, "
-        f"so that no prompt is off by more than {error:.4f} here; “at least” and “at most” are the means’ bounds. What an answer "
-        "then scores cannot be told, only measured."
+        f"Told from counts of scores in bins {width:.3g} wide, not measured: pairs in the threshold’s own bin are "
+        f"split evenly, so that no prompt is off by more than {error:.4f} here; “at least” and “at most” are the "
+        "means’ bounds. What an answer then scores cannot be told, only measured."
     )
     chart = threshold_chart(adaptivity.curves(named), points, tau, (low, high), look())
     st.altair_chart(chart, key="curves")
     st.caption(
-        "Lines: mean removed over prompts at the bins’ edges, where there is no error of binning; bands: the middle 80 % of "
-        "prompts. Markers: thresholds that were run, with their measured removed and (as a number, and below) score; dashed: "
-        "the full cache’s score. Bars below are 95 % intervals."
+        "Lines: mean removed over prompts at the bins’ edges, where there is no error of binning; bands: the "
+        "middle 80 % of prompts. Markers: thresholds that were run, with their measured removed and (as a number,"
+        " and below) score; dashed: the full cache’s score. Bars below are 95 % intervals."
     )
     checked = adaptivity.check(prompts, lines, source)
     if not checked.empty:
@@ -126,9 +127,10 @@ def fixed_budgets(boards: Boards, source: Source) -> None:
             st.dataframe(rows, hide_index=True, key=f"budget pairs {shown}")
     if shown:
         st.caption(
-            "head: top-k in each head; layer: shared out over a layer’s heads (AdaKV); threshold: as many as score high enough. "
-            "Horizontal bars: the range over prompts of what was removed. Points, not levels, compare: at one level a threshold "
-            "may have removed less. a − b is the mean paired difference at a level, with its 95 % interval."
+            "head: top-k in each head; layer: shared out over a layer’s heads (AdaKV); threshold: as many as score "
+            "high enough. Horizontal bars: the range over prompts of what was removed. Points, not levels, compare: "
+            "at one level a threshold may have removed less. a − b is the mean paired difference at a level, with its"
+            " 95 % interval."
         )
     else:
         st.info("These scores were run under one budget alone. To compare budgets, run them together:")

@@ -20,7 +20,7 @@ def _stored(stamp: tuple[Stamp, ...], _entries: Sequence[Entry]) -> tuple[list[a
 
 view = frame(
     "Adaptivity",
-    "A threshold has no fixed budget: it removes more of a prompt that has less to say. After Figure 5 of the KVzap paper.",
+    "A threshold has no fixed budget: it removes more where a prompt has less to say (KVzap paper, Figure 5).",
 )
 models = sorted({str(group.part.basis["model"]) for group in view.groups})
 model = models[0]
