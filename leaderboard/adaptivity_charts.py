@@ -58,7 +58,7 @@ def threshold_chart(
     """Above, what each threshold would remove (mean, and the middle 80 % of prompts), with what was measured at the
     thresholds that were run; below, the scores measured there. The line is the slider's threshold.
 
-    points   ``name, tau, removed, score, low, high, full``: a row a threshold that was run, ``full`` the control's score
+    points   ``name, tau, removed, score, low, high, full``: a row a threshold that was run, ``full`` the control's
     """
     names = list(dict.fromkeys([*curves["name"], *points["name"]]))
     x = alt.X("tau:Q", title="threshold τ", scale=alt.Scale(domain=list(ends), nice=False))

@@ -139,7 +139,7 @@ def grid(
     look: Look,
     width: int = CELL,
 ) -> alt.LayerChart:
-    """Rectangles with their ``text`` on them at ``row`` and ``place``. ``fill`` is ``colour``, ``grey`` or ``none``, and
+    """Rectangles with their ``text`` on them at ``row`` and ``place``. ``fill`` is ``colour``, ``grey`` or ``none``;
     text is bright where the colour is ``deep``."""
     name = f"split(datum.label, '{MARK}')"
     head = f"indexof({name}[0], '#') > 0"

@@ -134,8 +134,8 @@ def fixed_budgets(boards: Boards, source: Source) -> None:
         )
     else:
         st.info("These scores were run under one budget alone. To compare budgets, run them together:")
-        code = f"python -m harness run --method {source.method} --budget threshold,head,layer --removed 0.25,0.5,0.75,0.875"
-        st.code(code, language="bash")
+        flags = "--budget threshold,head,layer --removed 0.25,0.5,0.75,0.875"
+        st.code(f"python -m harness run --method {source.method} {flags}", language="bash")
 
 
 def measured_points(boards: Boards, source: Source, by_subset: bool) -> pd.DataFrame:

@@ -18,7 +18,8 @@ from leaderboard.heatmaps import cell_text, difference_chart, difference_table, 
 from leaderboard.library import open_library
 from leaderboard.likeness import CORRELATION, SAME, correlation, likeness, same
 from leaderboard.look import DARK, LIGHT
-from tests.harness.made_runs import FACTS, FULL, KEYDIFF, KNORM, KVZAP, both, lines_of as made, write_run
+from tests.harness.made_runs import FACTS, FULL, KEYDIFF, KNORM, KVZAP, both, write_run
+from tests.harness.made_runs import lines_of as made
 
 
 def drawn_scores(seed: int, count: int = 12) -> dict[str, list[float]]:
