@@ -90,12 +90,11 @@ def test_floor_tie_and_difference_read_without_colour() -> None:
 
 
 def test_levels_are_in_order_and_named() -> None:
-    lines = [
-        *made(FULL, both(1.0)),
-        *made(KVZAP, both(1.0)),
-        *made(KNORM, both(1.0)),
-        *made(KVZAP, both(1.0), requested=0.25, variant="kvzap_mlp threshold tau=-5", level=-5.0),
+    asked = [
+        line.model_copy(update={"variant": "kvzap_mlp threshold tau=-5"})
+        for line in made(KVZAP, both(1.0), requested=0.25, level=-5.0)
     ]
+    lines = [*made(FULL, both(1.0)), *made(KVZAP, both(1.0)), *made(KNORM, both(1.0)), *asked]
     found = levels(summarise(lines, FACTS, True)["cells"])
     assert [level_name(level) for level in found] == ["removed 0.25", "removed 0.5", "tau -4"]
 
@@ -176,8 +175,8 @@ def test_questions_and_prefills_by_brute_force() -> None:
             for mode, pays in (("agnostic", question == 0), ("aware", True)):
                 score = 10.0 * context + 50 * question
                 name = "knorm head 0.5" + (" aware" if mode == "aware" else "")
-                more = {**place, "prefills_paid": int(pays), "query_mode": mode, "variant": name}
-                lines += made(KNORM, {"red": [score]}, **more)
+                own = made(KNORM, {"red": [score]}, **place, prefills_paid=int(pays), query_mode=mode)
+                lines += [line.model_copy(update={"variant": name}) for line in own]
     table = questions.by_question(lines)
     assert list(zip(table["mode"], table["question"], table["score"], strict=True)) == [
         ("agnostic", 1, 10.0),
