@@ -114,6 +114,12 @@ class Library:
             self._boards[group.key] = _board(group)
         return self._boards[group.key]
 
+    def kept(self, kind: str, group: Group, make: Callable[[], dict[str, Any]], more: Any = None) -> dict[str, Any]:
+        """``make()``, which reads the group's files alone, kept on disk until one of them changes. ``more`` is what
+        else the result depends on."""
+        stamp = tuple(item for one in group.entries for item in one.stamp)
+        return _cached(kind, (*stamp, (group.key, 0, 0), [more]), make)
+
 
 def open_library(paths: Sequence[Path]) -> Library:
     """Everything under ``paths``, up to two folders down; a folder that cannot be read is listed, never fatal."""

@@ -1,0 +1,68 @@
+"""Adaptivity: what one threshold removes of each prompt, what others would, and thresholds against fixed budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from harness.errors import HarnessError
+from leaderboard import adaptivity, thresholds
+from leaderboard.differences import lines_of
+from leaderboard.frame import frame, plain
+from leaderboard.library import Entry, Stamp
+
+
+@st.cache_resource(show_spinner="Reading score histograms", max_entries=4)
+def _stored(stamp: tuple[Stamp, ...], _entries: Sequence[Entry]) -> tuple[list[adaptivity.Stored], list[str]]:
+    return adaptivity.stored(_entries)
+
+
+view = frame(
+    "Adaptivity",
+    "A threshold has no fixed budget: it removes more where a prompt has less to say (KVzap paper, Figure 5).",
+)
+models = sorted({str(group.part.basis["model"]) for group in view.groups})
+model = models[0]
+if len(models) > 1:
+    chosen = st.selectbox("Thresholds are a model’s own; of model", models, key="of", bind="query-params")
+    model = chosen if chosen in models else model
+names = adaptivity.places(
+    {g.key: (g.part.benchmark, g.part.length) for g in view.groups if str(g.part.basis["model"]) == model}
+)
+groups = {names[group.key]: group for group in view.groups if group.key in names}
+lines, boards = {}, {}
+for name, group in groups.items():
+    try:
+        boards[name], lines[name] = view.library.board(group), lines_of(group)
+    except HarnessError as error:
+        st.warning(plain(error))
+entries = list({entry.path: entry for group in groups.values() for entry in group.entries}.values())
+stored, broken = _stored(tuple(entry.stamp for entry in entries), entries)
+for told in broken:
+    st.warning(plain(told))
+
+everything = [line for own in lines.values() for line in own]
+sources = adaptivity.source_names(adaptivity.sources(everything, (one.histogram for one in stored)))
+sources = {source: name for source, name in sources.items() if not view.methods or source.method in view.methods}
+if not sources:
+    st.info("No run here has a threshold. Make one, then reload this page:")
+    st.code("python -m harness run --method kvzap --removed 0.25,0.5,0.75,0.875", language="bash")
+    st.stop()
+by_name = {name: source for source, name in sources.items()}
+left, right = st.columns(2)
+with left:
+    chosen = st.selectbox("Scores of", list(by_name), key="scores", bind="query-params")
+source = by_name[chosen if chosen in by_name else next(iter(by_name))]
+with right:
+    rows = st.segmented_control(
+        "Rows",
+        [thresholds.BENCHMARKS, thresholds.SUBSETS],
+        default=thresholds.BENCHMARKS,
+        key="rows",
+        bind="query-params",
+    )
+by_subset = rows == thresholds.SUBSETS
+thresholds.one_threshold(lines, source, by_subset)
+thresholds.any_threshold(adaptivity.prompts_of(stored, groups, source), lines, boards, source, by_subset)
+thresholds.fixed_budgets(boards, source)

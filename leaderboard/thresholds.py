@@ -1,0 +1,191 @@
+"""What the adaptivity page shows: one threshold prompt by prompt, any threshold by a slider, budgets side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from harness.merging import Board
+from harness.results import Line
+from harness.sheets import difference, level_text
+from leaderboard import adaptivity
+from leaderboard.adaptivity import Prompt, Source
+from leaderboard.adaptivity_charts import budget_cells, budget_chart, spread_chart, threshold_chart
+from leaderboard.frame import plain
+from leaderboard.look import look
+
+BENCHMARKS, SUBSETS = "benchmarks", "subsets"
+Lines = Mapping[str, Sequence[Line]]
+Boards = Mapping[str, Board]
+FRACTION = st.column_config.NumberColumn(format="%.3f")
+
+
+def one_threshold(lines: Lines, source: Source, by_subset: bool) -> None:
+    """The removed fraction of each prompt at a threshold that was run."""
+    st.subheader("One threshold, prompt by prompt", anchor=False)
+    run = adaptivity.thresholds((line for own in lines.values() for line in own), source)
+    if not run:
+        st.info("These scores were stored, but no threshold on them was run; the slider below tells what one would do.")
+        return
+    labels = {_tau_name(tau, asked): tau for tau, asked in run.items()}
+    start = next((place for place, asked in enumerate(run.values()) if asked == 0.5), len(run) // 2)
+    chosen = st.selectbox("Threshold", list(labels), index=start, key="run", bind="query-params")
+    tau = labels[chosen if chosen in labels else list(labels)[start]]
+    parts = []
+    for place, own in lines.items():
+        part = adaptivity.measured(own, source, tau)
+        parts.append(part.assign(name=_names(part, place, len(lines), by_subset)))
+    table = pd.concat(parts, ignore_index=True)
+    boxes = adaptivity.spread(table, "name")
+    st.altair_chart(
+        spread_chart(table, boxes, "name", "removed fraction of the KV cache, measured", look()), key="spread"
+    )
+    st.caption(
+        "A dot a prompt; the box is the middle half, the thick tick the median, the line the whole range. The "
+        "figure is that of the context in phase prefill, the mean over decode steps otherwise. A top-k budget "
+        "would be one vertical line."
+    )
+    with st.expander("As a table"):
+        st.dataframe(boxes, hide_index=True, key="spread table", column_config=_fractions(boxes))
+
+
+def any_threshold(prompts: Sequence[Prompt], lines: Lines, boards: Boards, source: Source, by_subset: bool) -> None:
+    """A slider over thresholds: what each would remove, told from the stored histograms."""
+    st.subheader("Any threshold", anchor=False)
+    if not prompts:
+        st.info("No score histograms of this method are stored here; runs write them to histograms.jsonl.")
+        return
+    several = len(lines)
+    named = [
+        prompt._replace(place=_joined(prompt.place, prompt.subset, several) if by_subset else prompt.place)
+        for prompt in prompts
+    ]
+    first, last, width = adaptivity.span(named)
+    points = measured_points(boards, source, by_subset)
+    if not points.empty:
+        first, last = min(first, float(points["tau"].min())), max(last, float(points["tau"].max()))
+    step = width / 10
+    low, high = math.floor(first / width) * width, math.ceil(last / width) * width
+    start = float(points["tau"].iloc[len(points) // 2]) if not points.empty else (low + high) / 2
+    tau = st.slider(
+        "Threshold τ: pairs with a score under it are removed",
+        min_value=round(low, 6),
+        max_value=round(high, 6),
+        value=round(min(max(round(start / step) * step, low), high), 6),
+        step=step,
+        format="%.2f",
+        key="tau",
+        bind="query-params",
+    )
+    told = adaptivity.told_table(named, tau)
+    boxes = adaptivity.spread(told, "place")
+    least, most = (told.groupby("place", sort=False)[name].mean() for name in ("least", "most"))
+    boxes.insert(3, "at least", [float(least[name]) for name in boxes["name"]])
+    boxes.insert(4, "at most", [float(most[name]) for name in boxes["name"]])
+    st.altair_chart(spread_chart(told, boxes, "place", f"removed at τ = {tau:.2f}, told", look()), key="told")
+    st.dataframe(boxes, hide_index=True, key="told table", column_config=_fractions(boxes))
+    error = max(float((told["most"] - told["removed"]).max()), float((told["removed"] - told["least"]).max()))
+    st.caption(
+        f"Told from counts of scores in bins {width:.3g} wide, not measured: pairs in the threshold’s own bin are "
+        f"split evenly, so that no prompt is off by more than {error:.4f} here; “at least” and “at most” are the "
+        "means’ bounds. What an answer then scores cannot be told, only measured."
+    )
+    chart = threshold_chart(adaptivity.curves(named), points, tau, (low, high), look())
+    st.altair_chart(chart, key="curves")
+    st.caption(
+        "Lines: mean removed over prompts at the bins’ edges, where there is no error of binning; bands: the "
+        "middle 80 % of prompts. Markers: thresholds that were run, with their measured removed and (as a number,"
+        " and below) score; dashed: the full cache’s score. Bars below are 95 % intervals."
+    )
+    checked = adaptivity.check(prompts, lines, source)
+    if not checked.empty:
+        with st.expander("Told against measured, at the thresholds that were run"):
+            st.dataframe(checked, hide_index=True, key="check", column_config=_fractions(checked))
+            st.caption(
+                "largest: of one prompt. outside: prompts whose measured figure their bin does not allow; should be 0."
+            )
+
+
+def fixed_budgets(boards: Boards, source: Source) -> None:
+    """Thresholds against head and layer budgets on the same scores."""
+    st.subheader("Threshold against fixed budgets on the same scores", anchor=False)
+    shown = 0
+    for place, board in boards.items():
+        cells = budget_cells(board.cells, source.method, source.options)
+        if not cells:
+            continue
+        shown += 1
+        st.markdown(f"**{plain(place)}**")
+        control = next((cell for cell in board.cells if cell["subset"] is None and cell["level_kind"] == "none"), None)
+        st.altair_chart(budget_chart(cells, control), key=f"budgets {shown}")
+        rows = budget_pairs(board, {cell["variant"] for cell in cells})
+        if rows:
+            st.dataframe(rows, hide_index=True, key=f"budget pairs {shown}")
+    if shown:
+        st.caption(
+            "head: top-k in each head; layer: shared out over a layer’s heads (AdaKV); threshold: as many as score "
+            "high enough. Horizontal bars: the range over prompts of what was removed. Points, not levels, compare: "
+            "at one level a threshold may have removed less. a − b is the mean paired difference at a level, with its"
+            " 95 % interval."
+        )
+    else:
+        st.info("These scores were run under one budget alone. To compare budgets, run them together:")
+        flags = "--budget threshold,head,layer --removed 0.25,0.5,0.75,0.875"
+        st.code(f"python -m harness run --method {source.method} {flags}", language="bash")
+
+
+def measured_points(boards: Boards, source: Source, by_subset: bool) -> pd.DataFrame:
+    """The thresholds that were run (phase prefill, question not in view): ``name, tau, removed, score, low, high,
+    full``."""
+    found: list[dict[str, Any]] = []
+    for place, board in boards.items():
+        full = {cell["subset"]: cell["score"] for cell in board.cells if cell["level_kind"] == "none"}
+        for cell in board.cells:
+            own = tuple(str(cell[name]) for name in Source._fields) == tuple(map(str, source))
+            plain_case = (cell["budget"], cell["level_kind"], cell["phase"]) == ("threshold", "threshold", "prefill")
+            wanted = (cell["subset"] is not None) == by_subset and cell["query_mode"] == "agnostic"
+            if own and plain_case and wanted and None not in (cell["removed_mean"], cell["score"]):
+                tau = float(cell["level"])
+                if math.isfinite(tau):
+                    name = _joined(place, cell["subset"], len(boards)) if by_subset else place
+                    told = {key: cell[key] for key in ("score", "low", "high")}
+                    row = {"name": name, "tau": tau, "removed": cell["removed_mean"], **told}
+                    found.append({**row, "full": full.get(cell["subset"])})
+    columns = ["name", "tau", "removed", "score", "low", "high", "full"]
+    table = pd.DataFrame(found, columns=columns).astype(dict.fromkeys(columns[1:], float))
+    return table.sort_values("tau", kind="stable", ignore_index=True)
+
+
+def budget_pairs(board: Board, variants: set[str]) -> list[dict[str, Any]]:
+    """The paired differences of two budgets at one level."""
+    return [
+        {
+            "level": level_text((pair["asked"]["kind"], pair["asked"]["value"])),
+            "a": pair["a"],
+            "b": pair["b"],
+            "a − b": difference(pair),
+            "samples": pair["n"],
+        }
+        for pair in board.pairs
+        if pair["against"] == "level" and {pair["a"], pair["b"]} <= variants
+    ]
+
+
+def _tau_name(tau: float, asked: float | None) -> str:
+    return f"τ = {tau:g}" + (f", chosen for {asked:g}" if asked is not None else "")
+
+
+def _joined(place: str, subset: str, several: int) -> str:
+    return f"{place}, {subset}" if several > 1 else subset
+
+
+def _names(part: pd.DataFrame, place: str, several: int, by_subset: bool) -> list[str]:
+    return [_joined(place, subset, several) if by_subset else place for subset in part["subset"]]
+
+
+def _fractions(table: pd.DataFrame) -> dict[str, Any]:
+    return {str(name): FRACTION for name in table.columns if table[name].dtype == float and name != "tau"}

@@ -1,0 +1,195 @@
+"""Differences by subset, likeness of scores and what some benchmarks alone have, against brute force."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from harness.pairs import scores_of
+from harness.results import Line
+from harness.summary import summarise
+from leaderboard import closeness, drawn, questions
+from leaderboard.differences import RULER, SUBSET, Column, categories, columns, differences, lines_of, siblings
+from leaderboard.heatmaps import cell_text, difference_chart, difference_table, level_name, levels
+from leaderboard.library import open_library
+from leaderboard.likeness import CORRELATION, SAME, correlation, likeness, same
+from leaderboard.look import DARK, LIGHT
+from tests.harness.made_runs import FACTS, FULL, KEYDIFF, KNORM, KVZAP, both, write_run
+from tests.harness.made_runs import lines_of as made
+
+
+def drawn_scores(seed: int, count: int = 12) -> dict[str, list[float]]:
+    source = random.Random(seed)
+    return {subset: [float(source.randrange(0, 101, 5)) for _ in range(count)] for subset in ("red", "blue")}
+
+
+def test_each_cell_is_the_mean_of_the_samples_differences() -> None:
+    full, pruned = drawn_scores(1), drawn_scores(2)
+    lines = [*made(KNORM, pruned), *made(FULL, full)]
+    wanted = columns(["red", "blue"], 3, {"colours": ["red", "blue", "green"], "none": ["green"]})
+    assert [column.label for column in wanted] == ["mean of 2 of 3", "colours (2 of 3)", "red", "blue"]
+    rows = {(row["variant"], row["column"]): row for row in differences(lines, wanted)}
+    for name, subsets in {
+        "all": ("red", "blue"),
+        "colours": ("red", "blue"),
+        "red": ("red",),
+        "blue": ("blue",),
+    }.items():
+        expected = fmean(fmean(np.subtract(pruned[subset], full[subset])) for subset in subsets)
+        row = rows["knorm head 0.5", name]
+        assert row["difference"] == pytest.approx(expected)
+        assert row["score"] - row["control"] == pytest.approx(expected)
+        assert row["tie"] == (row["low"] <= 0 <= row["high"] or row["p_holm"] >= 0.05)
+        assert rows["full", name]["score"] == pytest.approx(fmean(fmean(full[subset]) for subset in subsets))
+
+
+def test_the_overall_column_is_the_summarys() -> None:
+    lines = [*made(FULL, drawn_scores(1)), *made(KNORM, drawn_scores(2)), *made(KEYDIFF, drawn_scores(3))]
+    pairs = summarise(lines, FACTS, True)["pairs"]
+    wanted = columns(["red", "blue"], 2, {})[:1]
+    given, own = differences(lines, wanted, pairs=pairs), differences(lines, wanted)
+    assert [row["p_holm"] for row in given] == pytest.approx([row["p_holm"] for row in own])
+    assert [row["difference"] for row in given] == pytest.approx([row["difference"] for row in own])
+
+
+def test_a_subset_that_one_lacks_is_not_compared_and_no_control_no_rows() -> None:
+    lines = [*made(FULL, both(80.0)), *made(KNORM, {"red": [60.0] * 12})]
+    rows = {
+        row["column"]: row for row in differences(lines, columns(["red", "blue"], 2, {})) if row["variant"] != "full"
+    }
+    assert rows["all"]["difference"] is None and rows["all"]["score"] is None
+    assert rows["blue"]["difference"] is None and rows["red"]["difference"] == -20.0
+    assert differences(made(KNORM, both(60.0)), columns(["red", "blue"], 2, {})) == []
+
+
+def test_floor_tie_and_difference_read_without_colour() -> None:
+    full = {"red": [100.0] * 12, "blue": [0.0] * 11 + [100.0]}
+    pruned = {"red": [0.0] * 12, "blue": [0.0] * 12}
+    lines = [*made(FULL, full), *made(KNORM, pruned), *made(KEYDIFF, full)]
+    cells = [cell for cell in summarise(lines, FACTS, True)["cells"] if cell["subset"] is None]
+    wanted = columns(["red", "blue"], 2, {})
+    rows = differences(lines, wanted)
+    table = difference_table(rows, cells, [(c.kind, c.name, c.label) for c in wanted])
+    text = {(row["variant"], row["title"]): row["text"] for row in table.to_dict("records")}
+    assert text["full", "red"] == "100.0" and text["full", "blue"] == "8.3*"
+    assert text["knorm head 0.5", "red"] == "−100.0" and text["knorm head 0.5", "blue"] == "−8.3*"
+    assert text["keydiff head 0.5", "red"] == "+0.0≈"
+    for look in (LIGHT, DARK):
+        drawing = difference_chart(table, look).to_dict()
+        (data,) = drawing["datasets"].values()
+        fill = {(row["variant"], row["title"]): row["fill"] for row in data}
+        assert fill["full", "red"] == "none" and fill["knorm head 0.5", "red"] == "colour"
+        assert fill["keydiff head 0.5", "red"] == fill["knorm head 0.5", "blue"] == "grey"
+    (data,) = difference_chart(table, LIGHT, grey_ties=False).to_dict()["datasets"].values()
+    assert {row["fill"] for row in data if row["variant"] == "keydiff head 0.5" and row["title"] == "red"} == {"colour"}
+    assert cell_text({"level": "removed 0.5", "difference": None, "floor": False, "tie": None}) == "–"
+
+
+def test_levels_are_in_order_and_named() -> None:
+    asked = [
+        line.model_copy(update={"variant": "kvzap_mlp threshold tau=-5"})
+        for line in made(KVZAP, both(1.0), requested=0.25, level=-5.0)
+    ]
+    lines = [*made(FULL, both(1.0)), *made(KVZAP, both(1.0)), *made(KNORM, both(1.0)), *asked]
+    found = levels(summarise(lines, FACTS, True)["cells"])
+    assert [level_name(level) for level in found] == ["removed 0.25", "removed 0.5", "tau -4"]
+
+
+def test_rulers_subsets_are_in_one_kind_each_and_lengths_are_siblings(tmp_path: Path) -> None:
+    kinds = [subset for some in RULER.values() for subset in some]
+    assert len(kinds) == len(set(kinds)) == 13
+    assert categories("ruler", {}) == categories("fidelity:ruler-8k", {}) == RULER
+    assert categories("longbench", {"code": ["lcc"]}) == {"code": ("lcc",)}
+    for length in (64, 128):
+        lines = [*made(FULL, both(90.0), length=length), *made(KNORM, both(50.0), length=length)]
+        write_run(tmp_path / str(length), lines)
+    write_run(tmp_path / "other", [*made(FULL, both(90.0)), *made(KEYDIFF, both(50.0))], dtype="bfloat16")
+    groups = open_library([tmp_path]).groups
+    small = next(group for group in groups if group.part.length == 64 and group.part.dtype == "float32")
+    assert [group.part.length for group in siblings(groups, small)] == [64, 128]
+    assert all(group.part.dtype == "float32" for group in siblings(groups, small))
+
+
+def test_a_variant_in_two_runs_counts_once(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [*made(FULL, both(90.0)), *made(KNORM, both(50.0))])
+    write_run(tmp_path / "b", [*made(FULL, both(90.0)), *made(KNORM, both(40.0)), *made(KEYDIFF, both(30.0))])
+    (group,) = open_library([tmp_path]).groups
+    found = lines_of(group)
+    assert len(found) == 3 * 24 and {line.score for line in found if line.method == "knorm"} == {50.0}
+
+
+def test_likeness_against_numpy() -> None:
+    a, b = drawn_scores(4)["red"], drawn_scores(5)["red"]
+    assert same(a, b) == sum(x == y for x, y in zip(a, b, strict=True)) / len(a)
+    assert correlation(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])
+    assert correlation(a, [5.0] * len(a)) is None and same([], []) is None and correlation([1.0], [1.0]) is None
+    scores = {
+        name: scores_of(made(variant, {"red": values}))
+        for name, variant, values in (("x", KNORM, a), ("y", KEYDIFF, b), ("z", KVZAP, a[:5]))
+    }
+    rows = likeness(scores, SAME)
+    assert [(row["a"], row["b"], row["n"]) for row in rows] == [("y", "x", 12), ("z", "x", 5), ("z", "y", 5)]
+    assert rows[1]["value"] == 1.0
+    assert likeness(scores, CORRELATION)[1]["value"] == pytest.approx(1.0)
+
+
+def test_pass_figures_are_the_cells() -> None:
+    facts = {"toy": FACTS["toy"]._replace(pass_at=(1, 4))}
+    lines: list[Line] = []
+    for rollout, scores in enumerate(([100.0, 0.0], [100.0, 0.0], [0.0, 0.0], [0.0, 100.0])):
+        lines += made(FULL, {"red": scores}, rollout=rollout, metrics={"answered": 1.0}, finish_reason="length")
+        lines += made(KNORM, {"red": scores}, rollout=rollout, status="truncated")
+    cells = summarise(lines, facts, True)["cells"]
+    table = drawn.passes(cells, drawn.truncated_shares(lines)).set_index("variant")
+    row = table.loc["full"]
+    assert row["pass@1"] == pytest.approx(37.5) and row["pass@4"] == pytest.approx(100.0)
+    assert row["se"] == pytest.approx(100 * np.std([0.5, 0.25], ddof=1) / 2**0.5)
+    assert [row[f"right, rollout {place}"] for place in (1, 2, 3, 4)] == [1, 1, 0, 1]
+    assert row["answered"] == row["at limit"] == 1.0 and row["truncated"] == 0.0
+    assert table.loc["knorm head 0.5", "truncated"] == 1.0
+    assert drawn.pass_chart(table.reset_index(), LIGHT).to_dict()
+
+
+def test_closeness_is_the_cells_with_the_bootstraps_interval() -> None:
+    kl = np.linspace(0.01, 0.2, 24)
+    lines = made(FULL, both(100.0), metrics={"kl_mean": 0.0, "kl_p95": 0.0, "ppl_ratio": 1.0})
+    pruned = made(KNORM, both(90.0))
+    lines += [ln.model_copy(update={"metrics": {"kl_mean": value}}) for ln, value in zip(pruned, kl, strict=True)]
+    table = closeness.closeness(summarise(lines, FACTS, True)["cells"], lines)
+    rows = table.set_index("metric")
+    assert rows.loc["kl_mean", "value"] == pytest.approx(kl.mean()) and rows.loc["top1", "value"] == 90.0
+    low, high = rows.loc["kl_mean", ["low", "high"]]
+    assert kl.min() < low < kl.mean() < high < kl.max()
+    assert all(closeness.closeness_chart(table, figure).to_dict() for figure in closeness.FIGURES)
+
+
+def test_questions_and_prefills_by_brute_force() -> None:
+    lines: list[Line] = []
+    for context in range(3):
+        for question in range(2):
+            place = {"question_index": question, "context_id": f"c{context}", "sample_id": f"s{context}/{question}"}
+            for mode, pays in (("agnostic", question == 0), ("aware", True)):
+                score = 10.0 * context + 50 * question
+                name = "knorm head 0.5" + (" aware" if mode == "aware" else "")
+                own = made(KNORM, {"red": [score]}, **place, prefills_paid=int(pays), query_mode=mode)
+                lines += [line.model_copy(update={"variant": name}) for line in own]
+    table = questions.by_question(lines)
+    assert list(zip(table["mode"], table["question"], table["score"], strict=True)) == [
+        ("agnostic", 1, 10.0),
+        ("aware", 1, 10.0),
+        ("agnostic", 2, 60.0),
+        ("aware", 2, 60.0),
+    ]
+    assert set(table["name"]) == {"knorm head"}
+    paid = questions.prefills(lines, {"knorm head 0.5": 35.0}).set_index("mode")
+    assert paid.loc["agnostic", "prefills"] == 3 and paid.loc["aware", "prefills"] == 6
+    assert paid.loc["aware", "a context"] == 2.0 and paid.loc["agnostic", "score"] == 35.0
+    assert questions.question_chart(table).to_dict() and questions.prefill_chart(paid.reset_index(), LIGHT).to_dict()
+
+
+def test_a_column_of_one_subset_has_its_own_name() -> None:
+    assert Column(SUBSET, "red", ("red",), 1).label == "red"
