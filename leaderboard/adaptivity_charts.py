@@ -17,7 +17,9 @@ REMOVED = "removed fraction of the KV cache"
 JITTER = 7
 
 
-def spread_chart(table: pd.DataFrame, boxes: pd.DataFrame, by: str, title: str, look: Look) -> alt.LayerChart:
+def spread_chart(
+    table: pd.DataFrame, boxes: pd.DataFrame, by: str, title: str, look: Look
+) -> alt.LayerChart | alt.FacetChart:
     """A row a benchmark (or subset): a dot a prompt, the middle half as a box, the median as a tick, the ends.
 
     table   ``prompt, removed`` and the column ``by``
@@ -102,7 +104,7 @@ def budget_cells(cells: Sequence[Cell], method: str, options: str) -> list[Cell]
     return own if len({cell["budget"] for cell in own}) > 1 else []
 
 
-def budget_chart(cells: Sequence[Cell], control: Cell | None) -> alt.LayerChart:
+def budget_chart(cells: Sequence[Cell], control: Cell | None) -> alt.LayerChart | alt.FacetChart:
     """Score over measured removed, a line a budget on the same scores; the full cache's score is the dashed line."""
     rows = [
         {

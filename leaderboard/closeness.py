@@ -82,7 +82,7 @@ def _interval(strata: Sequence[Sequence[float | None]], seed: int) -> tuple[floa
     return mean_interval(known, seed) if len({*map(len, strata), *map(len, known)}) == 1 else None
 
 
-def closeness_chart(table: pd.DataFrame, figure: Figure) -> alt.LayerChart:
+def closeness_chart(table: pd.DataFrame, figure: Figure) -> alt.LayerChart | alt.FacetChart:
     """One figure over the measured removed fraction; on a log axis what is 0 has no place."""
     names = list(dict.fromkeys(table["name"]))
     own = table[(table["metric"] == figure.metric) & ((table["value"] > 0) | (not figure.log))].copy()

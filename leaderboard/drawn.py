@@ -76,7 +76,7 @@ def how_drawn(cells: Sequence[Cell]) -> str:
     return settings(overall[:1], None) if overall else ""
 
 
-def pass_chart(table: pd.DataFrame, look: Look) -> alt.LayerChart:
+def pass_chart(table: pd.DataFrame, look: Look) -> alt.LayerChart | alt.FacetChart:
     """A row a variant: pass@1 filled with its standard error, the other pass@k hollow."""
     kinds = [name for name in table.columns if name.startswith("pass@")]
     order = list(table["variant"])

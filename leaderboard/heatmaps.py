@@ -94,7 +94,7 @@ def says(row: Row) -> str:
     return "tie" if row["tie"] else "worse" if row["difference"] < 0 else "better"
 
 
-def difference_chart(table: pd.DataFrame, look: Look, grey_ties: bool = True) -> alt.LayerChart:
+def difference_chart(table: pd.DataFrame, look: Look, grey_ties: bool = True) -> alt.LayerChart | alt.FacetChart:
     """Variants by columns, level by level, the control's own scores on top.
 
     Colour is the difference from the control; ties (unless ``grey_ties`` is off) and what has no comparison are grey.
@@ -138,7 +138,7 @@ def grid(
     places: Sequence[str],
     look: Look,
     width: int = CELL,
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """Rectangles with their ``text`` on them at ``row`` and ``place``. ``fill`` is ``colour``, ``grey`` or ``none``;
     text is bright where the colour is ``deep``."""
     name = f"split(datum.label, '{MARK}')"
@@ -166,7 +166,7 @@ def grid(
         ),
     )
     base = alt.Chart(table).encode(x=x, y=y, tooltip=list(hover))
-    box = {"stroke": look.plain, "strokeWidth": 2, "cornerRadius": 3}
+    box: dict[str, Any] = {"stroke": look.plain, "strokeWidth": 2, "cornerRadius": 3}
     tones = {
         look.bright: "datum.deep",
         look.quiet: "datum.fill == 'grey'",

@@ -54,7 +54,7 @@ def likeness(scores: Mapping[str, Mapping[str, Scored]], measure: str) -> list[d
 
 def likeness_chart(
     rows: Sequence[dict[str, Any]], names: Mapping[str, str], measure: str, look: Look
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """The lower half of the matrix. ``names`` has the label of each variant, in order."""
     places = {variant: f"{number:03d}{MARK}{label}" for number, (variant, label) in enumerate(names.items())}
     table = pd.DataFrame(

@@ -110,7 +110,7 @@ def question_chart(table: pd.DataFrame) -> alt.FacetChart:
     return layers.facet(column=alt.Column("mode:N", sort=modes, title=None, header=alt.Header(labelFontWeight="bold")))
 
 
-def prefill_chart(table: pd.DataFrame, look: Look) -> alt.LayerChart:
+def prefill_chart(table: pd.DataFrame, look: Look) -> alt.LayerChart | alt.FacetChart:
     """Prefills that a deployment pays for one context's questions: a bar a method, a group a query mode."""
     own = table[table["level"] != "full cache"].copy()
     modes = [mode for mode in MODES if mode in set(own["mode"])]

@@ -52,7 +52,7 @@ def rollouts(overall: Sequence[Row], lines: Sequence[Line], alarms: Sequence[Row
         key="passes table",
         column_config={
             **{name: number(format="percent") for name in drawn.SHARES},
-            **{name: number(format="%.1f") for name in table if str(name).startswith("pass@")},
+            **{str(name): number(format="%.1f") for name in table if str(name).startswith("pass@")},
             "se": number("± se", format="%.1f"),
             "removed": number(format="%.3f"),
         },
