@@ -46,8 +46,9 @@ def results() -> list[Path]:
     return [Path(name) for name in (named.split(os.pathsep) if named else arguments) or ["results"]]
 
 
-def frame(title: str, about: str) -> View:
-    """The title, the sidebar with its filters, and what passes them. Stops the page where there is nothing to show."""
+def frame(title: str, about: str, without_runs: bool = False) -> View:
+    """The title, the sidebar with its filters, and what passes them. Stops the page where there is nothing to show,
+    unless it has something ``without_runs``."""
     st.title(title)
     st.caption(about)
     paths = results()
@@ -56,7 +57,8 @@ def frame(title: str, about: str) -> View:
     _broken(library)
     if not view.groups:
         _nothing(library, paths)
-        st.stop()
+        if not without_runs:
+            st.stop()
     return view
 
 
