@@ -61,6 +61,9 @@ def run(
     out: Annotated[str | None, _flag("folder that run folders go into (default: results)")] = None,
     resume: Annotated[bool | None, _flag("go on with an incomplete run", "--resume")] = None,
     force: Annotated[bool | None, _flag("start over, dropping what is there", "--force")] = None,
+    store_masks: Annotated[
+        str | None, _flag("samples of each subset whose keep masks are stored (default: 0)", "--store-masks")
+    ] = None,
 ) -> None:
     """Evaluate pruning methods on benchmarks; the full cache always runs beside them as the control."""
     flags = {name: value for name, value in locals().items() if name != "config" and value not in (None, [])}

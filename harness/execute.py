@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from harness import models
+from harness.engine.adapter import LanguageModel
 from harness.errors import HarnessError
 from harness.job import Job
 from harness.locks import alone
+from harness.mask_keeping import MaskKeeper
 from harness.prompts import stop_ids
 from harness.record import item_rows, method_hashes, run_record
 from harness.results import Line, RunFolder, append_line, histogram_key
@@ -20,13 +22,14 @@ from harness.summary import summarise
 class Outcome(NamedTuple):
     """A finished run: its folder, its summary, and whether it was there already.
 
-    ``stale`` names the methods whose code has changed since the run was made.
+    ``stale`` names the methods whose code has changed since the run was made, ``notes`` what else is to be told.
     """
 
     folder: RunFolder
     summary: dict[str, Any]
     was_complete: bool
     stale: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 Progress = Callable[[int, int], AbstractContextManager[Callable[[Line], None]]]
@@ -43,20 +46,17 @@ def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:
     fresh = job.request.force or not folder.exists
     lines = [] if fresh else _present(job, folder)
     if len(lines) == job.expected:
-        summary = folder.summary() or _finish(job, folder, lines)
-        return Outcome(folder, summary, True, _stale(job, folder))
+        summary, stale = folder.summary() or _finish(job, folder, lines), _stale(job, folder)
+        keeper = MaskKeeper(folder.path, job.prompts, job.items, job.request.store_masks, lines)
+        if keeper.lacking:
+            _add_masks(job, folder, lines, keeper, stale)
+        return Outcome(folder, summary, True, stale, keeper.notes)
     lm = models.load_model(job.request.model, job.device, job.dtype)
     if fresh:  # only now, so that a damaged model leaves no folder, and no old run is dropped for it
         _start(job, folder)
-    evaluator = Evaluator(
-        lm,
-        job.prompts,
-        stop_ids(job.prompts, lm.model.generation_config),
-        job.plan.planned,
-        seed=job.request.seed,
-        query_aware=job.request.query_aware,
-        done=frozenset(line.key for line in lines),
-    )
+    folder.asked_for_masks(job.request.store_masks)
+    keeper = MaskKeeper(folder.path, job.prompts, job.items, job.request.store_masks, lines)
+    evaluator = _evaluator(job, lm, lines, keeper)
     known = folder.histogram_keys()
     with (
         folder.append("samples.jsonl") as samples,
@@ -68,11 +68,37 @@ def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:
             if histogram_key(row) not in known:
                 append_line(bins, row)
 
-        for line in evaluator.run(job.items, histogram):
+        for line in evaluator.run(job.items, histogram, keeper.keep):
             append_line(samples, line.model_dump())
             lines.append(line)
             advance(line)
-    return Outcome(folder, _finish(job, folder, lines), False)
+    return Outcome(folder, _finish(job, folder, lines), False, notes=keeper.notes)
+
+
+def _evaluator(job: Job, lm: LanguageModel, lines: Sequence[Line], keeper: MaskKeeper) -> Evaluator:
+    return Evaluator(
+        lm,
+        job.prompts,
+        stop_ids(job.prompts, lm.model.generation_config),
+        job.plan.planned,
+        seed=job.request.seed,
+        query_aware=job.request.query_aware,
+        done=frozenset(line.key for line in lines),
+        masked=keeper.lacking,
+    )
+
+
+def _add_masks(job: Job, folder: RunFolder, lines: Sequence[Line], keeper: MaskKeeper, stale: tuple[str, ...]) -> None:
+    """The masks that a complete run lacks: a prefill of each of their contexts, and no answer."""
+    if stale:
+        raise HarnessError(
+            f"{folder.path} was made with other method code ({', '.join(stale)}), so masks made now would not be those "
+            "of its answers; leave --store-masks out, or run with --force to start over"
+        )
+    lm = models.load_model(job.request.model, job.device, job.dtype)
+    folder.asked_for_masks(job.request.store_masks)
+    made = list(_evaluator(job, lm, lines, keeper).run(job.items, masks=keeper.keep))
+    assert not made  # no line was missing
 
 
 def _start(job: Job, folder: RunFolder) -> None:

@@ -37,6 +37,7 @@ def run_record(job: Job) -> dict[str, Any]:
         "seeds": {"run": request.seed},
         "data": request.data.name if request.data else None,
         "benchmark_versions": {item.benchmark.name: item.benchmark.version for item in job.items},
+        "store_masks": request.store_masks,
         "facts": {name: fact._asdict() for name, fact in job.facts.items()},
     }
 

@@ -79,7 +79,7 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
     shown = {variant.method for variant in job.plan.unsupported}  # they have a row in the table
     for name, reason in ((name, reason) for name, reason in job.plan.skipped.items() if name not in shown):
         out.print(f"not run: {name}: {reason}", markup=False, highlight=False)
-    for note in job.notes:
+    for note in (*job.notes, *outcome.notes):
         out.print(note, markup=False, highlight=False)
     if outcome.stale:
         text = f"stale: {', '.join(outcome.stale)} changed since this run was made; --force runs it anew"

@@ -56,6 +56,7 @@ class RunRequest:
     out: Path = Path("results")
     resume: bool = False
     force: bool = False
+    store_masks: int = 0
     given: frozenset[str] = field(default=frozenset(), compare=False)
 
     def grid(self, phase: str | None = None, thinking: bool = False, query_modes: tuple[str, ...] = ()) -> Grid:
@@ -205,4 +206,5 @@ _PARSE: dict[str, Callable[[Any], Any]] = {
     "query_mode": _list_of("query-mode", query_modes.parse),
     "resume": _switch("resume"),
     "force": _switch("force"),
+    "store_masks": _count("store-masks", 0),
 }

@@ -89,7 +89,7 @@ def _samples(run: Reading, known: dict[str, Benchmark], data: Path | None) -> di
         rows = [row for row in run.items.values() if row["benchmark"] == name]
         whole = all("references" in row and "context" in row for row in rows)
         if data is not None and not whole:
-            found |= _from_data(run, benchmark, rows, data)
+            found |= samples_from_data(run, benchmark, rows, data)
         else:
             found |= {row["sample_id"]: _from_row(row) for row in rows}
     lacking = [line.sample_id for line in run.lines if line.benchmark in known and line.sample_id not in found]
@@ -120,7 +120,9 @@ def _from_row(row: dict[str, Any]) -> Sample:
     return sample
 
 
-def _from_data(run: Reading, benchmark: Benchmark, rows: Sequence[dict[str, Any]], data: Path) -> dict[str, Sample]:
+def samples_from_data(
+    run: Reading, benchmark: Benchmark, rows: Sequence[dict[str, Any]], data: Path
+) -> dict[str, Sample]:
     """The run's samples made anew from local rows, each proved to be the same by the hash of its prompt."""
     lengths = dict.fromkeys(row["length"] for row in rows if row["length"] is not None)
     request = Request(tuple(lengths), (), None, data, run.seed)

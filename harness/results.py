@@ -96,7 +96,8 @@ class Line(VariantFields):
 
 
 class RunFolder:
-    """A folder with ``run.json``, ``items.jsonl``, ``samples.jsonl``, ``histograms.jsonl`` and ``summary.json``."""
+    """A folder with ``run.json``, ``items.jsonl``, ``samples.jsonl``, ``histograms.jsonl`` and ``summary.json``; and
+    with ``masks/`` where they were asked for (:mod:`harness.mask_store`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -110,6 +111,8 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         for name in ("samples.jsonl", "samples.jsonl.gz", "histograms.jsonl", "summary.json"):
             (self.path / name).unlink(missing_ok=True)
+        for masks in self.path.glob("masks/*.npz"):
+            masks.unlink()
         lines = (json.dumps(item, ensure_ascii=False) + "\n" for item in items)
         write_atomically(self.path / "items.jsonl", "".join(lines))
         write_atomically(self.path / "run.json", json.dumps(run, indent=1, ensure_ascii=False) + "\n")
@@ -125,6 +128,13 @@ class RunFolder:
         if version != SCHEMA_VERSION:
             raise HarnessError(f"{path} has schema_version {version!r}; this release reads {SCHEMA_VERSION}")
         return dict(run)
+
+    def asked_for_masks(self, count: int) -> None:
+        """Write down that masks of ``count`` samples of each subset were asked for, after the run was started."""
+        run = self.run()
+        if count > run.get("store_masks", 0):
+            text = json.dumps({**run, "store_masks": count}, indent=1, ensure_ascii=False) + "\n"
+            write_atomically(self.path / "run.json", text)
 
     def summary(self) -> dict[str, Any] | None:
         """The content of ``summary.json``, None where there is none yet."""

@@ -27,6 +27,8 @@ from harness.variants import Planned
 
 #: bins of a stored score histogram; scores outside the method's range fall into the first or the last
 BINS = 240
+#: takes the masks of a sample: its item and context, the variants, their masks in the same order
+MaskSink = Callable[["Item", Context, Sequence[Planned], Masks], None]
 
 
 class Item(NamedTuple):
@@ -40,7 +42,8 @@ class Item(NamedTuple):
 class Evaluator:
     """Everything that stays the same over a run.
 
-    done   keys of lines that are there already and are not made again
+    done    keys of lines that are there already and are not made again
+    masked  ids of samples whose masks are asked for, those of all variants, also where no line is missing
     """
 
     lm: LanguageModel
@@ -51,13 +54,20 @@ class Evaluator:
     query_aware: bool = False
     block_bytes: int = BLOCK_BYTES
     done: frozenset[tuple[str, str, int]] = frozenset()
+    masked: frozenset[str] = frozenset()
 
-    def run(self, items: Sequence[Item], histogram: Callable[[dict[str, Any]], None] | None = None) -> Iterator[Line]:
+    def run(
+        self,
+        items: Sequence[Item],
+        histogram: Callable[[dict[str, Any]], None] | None = None,
+        masks: MaskSink | None = None,
+    ) -> Iterator[Line]:
         """The missing lines, sample by sample, variants in their planned order. Samples on one context must be
-        neighbours; they share its prefill."""
+        neighbours; they share its prefill. ``masks`` is given the masks right after the prefill of each sample of
+        ``masked`` whose prompt fits, before its lines."""
         for _, neighbours in itertools.groupby(items, key=self._cache_key):
             group = list(neighbours)
-            lines = self._context(group, histogram or (lambda row: None))
+            lines = self._context(group, histogram or (lambda row: None), masks or (lambda *made: None))
             yield from numbered([i.sample for i in group], lines) if group[0].benchmark.query_modes else lines
 
     def _cache_key(self, item: Item) -> tuple[str, str, bool, str, int | None]:
@@ -66,9 +76,11 @@ class Evaluator:
         room = middle.room(self.prompts, sample, self.lm.max_positions)  # and this of how a document is cut
         return item.benchmark.name, sample.context_id, sample.chat_template, own, room
 
-    def _context(self, group: list[Item], histogram: Callable[[dict[str, Any]], None]) -> Iterator[Line]:
+    def _context(
+        self, group: list[Item], histogram: Callable[[dict[str, Any]], None], masks: MaskSink
+    ) -> Iterator[Line]:
         everything, first = group, group[0].sample.sample_id
-        group = [item for item in group if self._missing(item)]
+        group = [item for item in group if self._missing(item) or item.sample.sample_id in self.masked]
         if not group:
             return
         context, questions = self._tokenise(group)
@@ -82,7 +94,8 @@ class Evaluator:
         if not asked:
             return
         forced = bool(group[0].benchmark.teacher_forced)  # always all rows, since figures depend on them in last digits
-        planned = [p for p in self.planned if forced or any(p in self._missing(item) for item, _ in asked)]
+        whole = forced or any(item.sample.sample_id in self.masked for item, _ in asked)
+        planned = [p for p in self.planned if whole or any(p in self._missing(item) for item, _ in asked)]
         make = self._forced if forced else self._question
         in_view = not self.query_aware
         once, later = once_methods(planned, in_view), later_methods(planned) if in_view else []
@@ -100,7 +113,11 @@ class Evaluator:
             return
         for item, question in asked:
             try:
-                lines = list(make(item, question, context, scored, planned, made.of(question.ids)))
+                found = made.of(question.ids)
+                if item.sample.sample_id in self.masked:
+                    masks(item, context, planned, found)
+                missing = self._missing(item)
+                lines = list(make(item, question, context, scored, planned, found)) if missing else []
             except (MemoryError, RuntimeError) as error:
                 if not out_of_memory(error):
                     raise

@@ -1,0 +1,329 @@
+"""The file of a sample's masks: what goes in comes out, and nothing else gets through."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import mask_store
+from harness.errors import HarnessError
+from harness.mask_store import About, StoredMasks, file_name, read, write
+from tests.harness.driving import ROOT
+
+SHAPE = (3, 2, 13)
+
+
+def about(variants: tuple[str, ...] = ("full", "a", "b", "c"), **more: Any) -> About:
+    place: dict[str, Any] = {"sample_id": "s/1", "context_id": "c", "benchmark": "toy", "subset": "red", "length": 13}
+    return About(**{**place, "shape": SHAPE, "prefix": 2, "cut": 0, "variants": variants, **more})
+
+
+def some_masks(count: int = 4, shape: tuple[int, int, int] = SHAPE) -> np.ndarray[Any, Any]:
+    keep = np.random.default_rng(1).random((count, *shape)) < 0.4
+    keep[0] = True
+    return keep
+
+
+def stored(path: Path, **more: Any) -> Path:
+    write(path, about(), some_masks(), **{"tokens": [f" t{i}" for i in range(13)], **more})
+    return path
+
+
+def pack(path: Path, parts: dict[str, np.ndarray[Any, Any]]) -> Path:
+    np.savez_compressed(path, **parts)  # type: ignore[arg-type]
+    return path
+
+
+def parts_of(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def as_json(value: Any) -> np.ndarray[Any, Any]:
+    return np.frombuffer(json.dumps(value).encode(), np.uint8)
+
+
+def equal(one: StoredMasks, other: StoredMasks) -> bool:
+    same = all(np.array_equal(one.kept(v), other.kept(v)) for v in one.variants)
+    return one.about == other.about and one.tokens == other.tokens and same
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 13), (1, 1, 8), (2, 3, 0), (0, 3, 5), (4, 1, 1)])
+def test_what_is_written_is_read(tmp_path: Path, shape: tuple[int, int, int]) -> None:
+    keep = some_masks(3, shape)
+    tokens = ["", "ü", "日本\n", "\U0001f9ea", '"\x00', "\ufffd", " ", *["x"] * 20][: shape[2]]
+    names = ("full", "knorm head 0.5", "é tau=-4")
+    write(tmp_path / "new" / "m.npz", about(names, shape=shape, prefix=0), keep, tokens)
+    found = read(tmp_path / "new" / "m.npz")
+    assert (found.shape, found.variants, found.tokens, found.lengths) == (shape, names, tuple(tokens), None)
+    for name, mask in zip(names, keep, strict=True):
+        assert np.array_equal(found.kept(name), mask)
+        assert found.kept(name).dtype == bool
+        layers, heads, cached = shape
+        by_token = [np.mean([mask[i, h, t] for i in range(layers) for h in range(heads)] or [1]) for t in range(cached)]
+        by_head = [[np.mean(list(mask[i, h]) or [1]) for h in range(heads)] for i in range(layers)]
+        assert np.allclose(found.share_by_token(name), by_token)
+        assert np.allclose(found.share_by_head(name).ravel(), np.ravel(by_head))
+        assert found.share_by_head(name).shape == (layers, heads)
+        assert found.removed(name) == pytest.approx(1 - mask.mean() if mask.size else 0)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["m.npz"]
+
+
+def test_equal_masks_are_stored_once_as_bits(tmp_path: Path) -> None:
+    keep = some_masks(5)
+    keep[3], keep[4] = keep[1], keep[0]
+    path = tmp_path / "m.npz"
+    write(path, about(("full", "a", "b", "c", "d")), keep)
+    parts = parts_of(path)
+    assert parts["masks"].shape == (3, 10)  # 78 bits
+    assert parts["index"].tolist() == [0, 1, 2, 1, 0]
+    assert set(parts) == {"about", "masks", "index"}
+
+
+def test_the_same_masks_make_the_same_file(tmp_path: Path) -> None:
+    one, other = stored(tmp_path / "1.npz"), stored(tmp_path / "2.npz")
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_lengths_stand_in_for_texts_that_may_not_be_shipped(tmp_path: Path) -> None:
+    found = read(stored(tmp_path / "m.npz", tokens=None, lengths=list(range(13))))
+    assert found.tokens is None and found.lengths is not None
+    assert found.lengths.tolist() == list(range(13))
+    assert b" t1" not in parts_of(tmp_path / "m.npz")["about"].tobytes()
+
+
+def test_a_variant_without_a_mask_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match=r"no mask of variant 'z' is stored for s/1; there are: full, a, b, c"):
+        read(stored(tmp_path / "m.npz")).kept("z")
+
+
+def test_file_names_stay_in_their_folder_and_apart() -> None:
+    ids = ["a/b", "a-b", "a_b", "A/B", "../../etc/passwd", "/", "", ".", "..", "\x00", "é" * 300, "x" * 300, "x" * 301]
+    ids += ["con", "a\\b", "a b", "\ud800", "日本"]
+    names = [file_name(one) for one in ids]
+    assert len({name.lower() for name in names}) == len(ids)
+    for name in names:
+        assert Path(name).name == name and not name.startswith(".") and name.isascii() and len(name) < 100
+    assert file_name("needles/keys_1/1024/0/0").startswith("needles-keys-1-1024-0-0-")
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = stored(tmp_path / "m.npz")
+    before = path.read_bytes()
+
+    def full(file: Any, **_: Any) -> None:
+        file.write(b"PK half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.raises(HarnessError, match="no space left"):
+        write(path, about(), some_masks())
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["m.npz"]
+
+
+def test_masks_that_could_not_be_read_back_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"MOST_BYTES": 2000, "MOST_TEXT": 50, "MOST_PAIRS": 77}.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(mask_store, name, value)
+            with pytest.raises(HarnessError, match="too large to store"):
+                stored(tmp_path / "m.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_and_foreign_files_are_told_of(tmp_path: Path) -> None:
+    texts = {"empty": b"", "text": b"not a zip", "end": b"PK\x05\x06" + b"\x00" * 18}
+    for name, data in texts.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "folder").mkdir()
+    np.savez_compressed(tmp_path / "other.npz", x=np.arange(3))
+    np.savez_compressed(tmp_path / "pickle.npz", about=np.array([{"a": 1}], dtype=object))
+    for name in (*texts, "folder", "missing", "other.npz", "pickle.npz"):
+        with pytest.raises(HarnessError, match="cannot be read as stored masks") as caught:
+            read(tmp_path / name)
+        assert str(tmp_path / name) in str(caught.value) and "--store-masks" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"about": as_json({"format": "kvprune masks 1"})},
+        {"about": as_json({**about().model_dump(mode="json"), "format": "kvprune masks 2"})},
+        {"about": as_json({**about().model_dump(mode="json"), "shape": [3, 2, -13]})},
+        {"about": as_json({**about().model_dump(mode="json"), "shape": [3, 2, 14]})},
+        {"about": as_json({**about().model_dump(mode="json"), "shape": [3, 2, 2**29]})},
+        {"about": as_json({**about().model_dump(mode="json"), "shape": [2**29, 2**29, 2**29]})},
+        {"about": as_json({**about().model_dump(mode="json"), "prefix": 14})},
+        {"about": as_json({**about().model_dump(mode="json"), "variants": ["full", "a", "a", "b"]})},
+        {"about": np.frombuffer(b"[" * 100_000, np.uint8)},
+        {"about": np.frombuffer(b"\xff\xfe", np.uint8)},
+        {"index": np.array([0, 1, 2, 4], np.int32)},
+        {"index": np.array([0, 1, 2, -1], np.int32)},
+        {"index": np.array([0, 1, 2], np.int32)},
+        {"index": np.array([0, 1, 2, 3], np.int64)},
+        {"index": np.array([0, 1, 2, 3], ">i4")},
+        {"masks": np.zeros((4, 9), np.uint8)},
+        {"masks": np.zeros(40, np.uint8)},
+        {"masks": np.asfortranarray(np.zeros((4, 10), np.uint8))},
+        {"tokens": as_json(["x"] * 12)},
+        {"tokens": as_json([1] * 13)},
+        {"tokens": as_json({"a": 1})},
+        {"more": np.zeros(1)},
+    ],
+    ids=str,
+)
+def test_parts_that_do_not_fit_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = stored(tmp_path / "m.npz")
+    whole = parts_of(path)
+    pack(path, whole)
+    assert equal(read(path), read(stored(tmp_path / "again.npz")))  # packed anew as it was, it reads as before
+    pack(path, {**whole, **change})
+    with pytest.raises(HarnessError, match="cannot be read as stored masks"):
+        read(path)
+
+
+@pytest.mark.parametrize("name", ["about", "masks", "index"])
+def test_a_missing_part_is_told_of(tmp_path: Path, name: str) -> None:
+    path = stored(tmp_path / "m.npz")
+    pack(path, {key: value for key, value in parts_of(path).items() if key != name})
+    with pytest.raises(HarnessError, match=name):
+        read(path)
+
+
+def zipped(path: Path, parts: dict[str, bytes], kind: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        for name, data in parts.items():
+            archive.writestr(f"{name}.npy", data)
+    return path
+
+
+def raw(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {info.filename.removesuffix(".npy"): archive.read(info) for info in archive.infolist()}
+
+
+def test_a_part_that_unpacks_to_more_than_it_may_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mask_store, "MOST_BYTES", 2**20)
+    path = stored(tmp_path / "m.npz")
+    bomb = zipped(tmp_path / "bomb.npz", {**raw(path), "masks": raw(path)["masks"] + bytes(2**24)})
+    assert bomb.stat().st_size < 2**16
+    # one that lies about its size: its directory says what the part should have
+    true, small = (struct.pack("<I", len(raw(one)["masks"])) for one in (bomb, path))
+    assert bomb.read_bytes().count(true) == 2
+    (tmp_path / "lying.npz").write_bytes(bomb.read_bytes().replace(true, small))
+    read_sizes = watch_sizes(monkeypatch)
+    with pytest.raises(HarnessError, match="masks is too large"):
+        read(bomb)
+    with pytest.raises(HarnessError):
+        read(tmp_path / "lying.npz")
+    assert max(read_sizes) < 2**17
+
+
+def watch_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what decompression returns from now on."""
+    sizes = [0]
+    real = zipfile.ZipExtFile._read1  # type: ignore[attr-defined]
+
+    def watching(self: Any, n: int) -> bytes:
+        data: bytes = real(self, n)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "_read1", watching)
+    return sizes
+
+
+def test_headers_of_arrays_are_not_believed(tmp_path: Path) -> None:
+    path = stored(tmp_path / "m.npz")
+    for shape in ("(4, 10000000000000)", "(4, -10)", "(-4, -10)", "(4.0, 10)", "((4,), 10)", "()", "(4, 10, 1)"):
+        text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+        header = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
+        zipped(tmp_path / "h.npz", {**raw(path), "masks": header + raw(path)["masks"][-40:]})
+        with pytest.raises(HarnessError):
+            read(tmp_path / "h.npz")
+
+
+def test_a_directory_of_many_names_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "m.npz"
+    zipped(path, {f"part{number}": b"" for number in range(200)})
+    with pytest.raises(HarnessError, match="too large"):
+        read(path)
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_compression_is_refused(tmp_path: Path, kind: int) -> None:
+    with pytest.raises(HarnessError, match="another way"):
+        read(zipped(tmp_path / "m.npz", raw(stored(tmp_path / "ok.npz")), kind))
+
+
+def test_a_damaged_file_never_gives_other_masks(tmp_path: Path) -> None:
+    path = stored(tmp_path / "m.npz")
+    whole, right = path.read_bytes(), read(path)
+    chance = random.Random(0)
+    refused = 0
+    for trial in range(1500):
+        data = bytearray(whole)
+        kind = trial % 3
+        if kind == 0:
+            data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            del data[chance.randrange(len(data)) :]
+        else:
+            start = chance.randrange(len(data))
+            data[start : start + 8] = chance.randbytes(8)
+        path.write_bytes(data)
+        try:
+            assert equal(read(path), right)  # such as a date that nobody reads
+        except HarnessError:
+            refused += 1
+    assert refused > 1000
+
+
+def test_a_checksum_that_is_right_does_not_make_a_file_right(tmp_path: Path) -> None:
+    """Damage under a valid checksum, as someone would make it on purpose: a refusal or whole masks, nothing else."""
+    parts = raw(stored(tmp_path / "ok.npz"))
+    chance = random.Random(1)
+    for _ in range(600):
+        name = chance.choice(sorted(parts))
+        data = bytearray(parts[name])
+        data[chance.randrange(len(data))] = chance.randrange(256)
+        found = None
+        try:
+            found = read(zipped(tmp_path / "m.npz", {**parts, name: bytes(data)}))
+        except HarnessError:
+            continue
+        assert all(found.kept(variant).shape == found.shape for variant in found.variants)
+        assert found.tokens is not None and len(found.tokens) == found.shape[2]
+
+
+def test_reading_needs_no_torch() -> None:
+    watch = (
+        "import sys, harness.mask_store, harness.pieces\n"
+        "assert not {'torch', 'transformers', 'pandas'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", watch], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_numpy_reads_the_file_without_pickle(tmp_path: Path) -> None:
+    parts = parts_of(stored(tmp_path / "m.npz"))
+    assert {name: part.dtype.str for name, part in parts.items()} == {
+        "about": "|u1",
+        "masks": "|u1",
+        "index": "<i4",
+        "tokens": "|u1",
+    }
+    assert np.array_equal(parts["masks"], np.packbits(some_masks().reshape(4, -1), axis=1))
+    assert io.BytesIO(parts["tokens"].tobytes()).read().startswith(b'[" t0"')
