@@ -78,12 +78,12 @@ def fidelity_group(group: Group, groups: Sequence[Group]) -> Group | None:
         return group
     model = group.part.basis["model"]
     others = [
-        other
-        for other in groups
-        if other.part.benchmark.startswith("fidelity") and other.part.basis["model"] == model
+        other for other in groups if other.part.benchmark.startswith("fidelity") and other.part.basis["model"] == model
     ]
     own = f"fidelity:{group.part.benchmark}"
-    return min(others, key=lambda other: (other.part.benchmark != own, other.part.length != group.part.length), default=None)
+    return min(
+        others, key=lambda other: (other.part.benchmark != own, other.part.length != group.part.length), default=None
+    )
 
 
 def rows(cards: Iterable[Card], cells: Sequence[Cell], kl_cells: Sequence[Cell]) -> list[dict[str, str]]:

@@ -24,7 +24,9 @@ def criteria(view: View, known: list[Card]) -> None:
         cells = view.library.board(group).cells
         other = fidelity_group(group, view.groups)
         kl_cells = view.library.board(other).cells if other else []
-        where = f"from {plain(other.title)}" if other else "not measured: no fidelity run of this model passes the filters"
+        where = (
+            f"from {plain(other.title)}" if other else "not measured: no fidelity run of this model passes the filters"
+        )
         st.caption(
             f"Scores from {plain(group.title)}; KL, in nats a token, {where}. “\\~” lies between two measured levels of the "
             f"same curve; outside of them it says “{NOT_MEASURED}”. Costs are what a method's class declares, unless a "
