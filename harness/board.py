@@ -23,6 +23,7 @@ def command(port: int | None, address: str, browser: bool) -> list[str]:
         *("--server.address", address),
         *("--server.headless", str(not browser).lower()),
         *("--browser.gatherUsageStats", "false"),
+        *("--client.toolbarMode", "viewer"),
         *(("--server.port", str(port)) if port else ()),
     ]
 

@@ -18,7 +18,7 @@ from leaderboard import code
 from leaderboard.charts import CONTROL, MOST_BRIGHT, curve_chart
 from leaderboard.frame import View, frame, plain
 from leaderboard.library import Group
-from leaderboard.standing import AT, Standing, standings
+from leaderboard.standing import AT, ReadOff, Standing, standings
 from leaderboard.text import brief, clean
 
 #: boards shown at first, and more with each press of the button
@@ -137,17 +137,18 @@ def _chart(
     drawn = [row for row in rows if not row.floor and any(cell["score"] is not None for cell in row.cells)]
     bright = None
     if len(drawn) > MOST_BRIGHT:
-        best = sorted(drawn, key=lambda row: -(row.area if row.area is not None else -1.0))
+        best = sorted(drawn, key=lambda row: -1.0 if row.overall is None else row.overall, reverse=True)
         bright = [brief(row.curve) for row in best[:MOST_BRIGHT]]
     if all(cell["score"] is None for cell in cells):
         st.info("Nothing was measured here.")
         return
-    st.altair_chart(curve_chart(cells, log, methods, bright), key=f"chart-{group.key}", width="stretch")
+    order = [brief(row.curve) for row in rows]
+    st.altair_chart(curve_chart(cells, log, methods, order, bright), key=f"chart-{group.key}", width="stretch")
     told = ["PNG and SVG: the chart's “…” menu."]
     if len(drawn) > 1:
         told.insert(0, "Click a name in the legend to single it out, shift-click for more, double-click for all.")
     if bright is not None:
-        told.insert(0, f"The {MOST_BRIGHT} curves with the largest area stand out.")
+        told.insert(0, f"The {MOST_BRIGHT} best curves at 50 and 75 % removed stand out.")
     if any(cell["bound_by"] for cell in cells):
         told.append("Hollow: protection kept more than was asked for.")
     if any(cell["floor"] for cell in cells):
@@ -168,6 +169,7 @@ def _table(board: Board, group: Group, rows: Sequence[Standing], level: Level | 
         hide_index=True,
         key=f"table-{group.key}",
         height=38 + 35 * min(len(table), MOST_ROWS),
+        placeholder="–",
         column_config=_columns(named, level),
         alt=f"Methods of {brief(board.title)}, ranked",
     )
@@ -192,50 +194,54 @@ def _columns(named: str, level: Level | None) -> dict[str, Any]:
     asked = f" at {level_text(level)}{' removed' if level[0] == 'removed' else ''}" if level else ""
     read = "Score at this removed fraction. ≈: on the line between two measured levels; never beyond them."
     return {
-        "Rank": text(width=62, alignment="right", help=f"Among the methods asked for the same level{asked}. = : a tie "
+        "Rank": text(width=54, alignment="right", help=f"Among the methods asked for the same level{asked}. = : a tie "
                      "with the best, by the paired test with Holm's correction."),
-        "Method": text(width=210, pinned=True),
-        named: number(width=76, format="%.1f", help=f"Mean score{asked}."),
-        "95 %": text(width=98, alignment="right", help="Bootstrap interval over samples; none under 10 a subset."),
-        "Removed": number(width=84, format="%.3f", help="Measured, not asked for."),
-        "× smaller": number(width=84, format="%.2f", help="1 / (1 - removed)"),
-        "At 50 %": text(width=76, alignment="right", help=read),
-        "At 75 %": text(width=76, alignment="right", help=read),
-        "Area": number(width=64, format="%.1f", help="Mean score over removed 0 to 0.875, by interpolation. It has no "
+        "Method": text(width=200),
+        named: number(width=64, format="%.1f", help=f"Mean score{asked}."),
+        "95 %": text(width=92, alignment="right", help="Bootstrap interval over samples; none under 10 a subset."),
+        "Removed": number(width=74, format="%.3f", help="Measured, not asked for."),
+        "× smaller": number(width=74, format="%.2f", help="1 / (1 - removed)"),
+        "At 50 %": text(width=72, alignment="right", help=read),
+        "At 75 %": text(width=72, alignment="right", help=read),
+        "Area": number(width=56, format="%.1f", help="Mean score over removed 0 to 0.875, by interpolation. It has no "
                        "interval: small differences say nothing."),
-        "Cost": text(width=190, help="What scoring adds, as the method declares."),
+        "Cost": text(width=170, help="What scoring adds, as the method declares."),
         "Cache": text(width=104, alignment="right", help="Measured bytes of the pruned cache. The masked engine saves "
                       "none, so it has none. For speed see the page Memory and speed."),
-        "Remarks": text(width=260),
+        "Remarks": text(width=230),
     }  # fmt: skip
 
 
 def _control_row(cell: dict[str, Any], named: str) -> dict[str, Any]:
     removed = {"Removed": 0.0, "× smaller": 1.0}
-    figures = {named: cell["score"], "95 %": _interval(cell), **removed, "At 50 %": "", "At 75 %": "", "Area": None}
-    return {"Rank": "", "Method": CONTROL, **figures, "Cost": "", "Cache": "", "Remarks": "the control"}
+    figures = {named: cell["score"], "95 %": _interval(cell), **removed, "At 50 %": None, "At 75 %": None, "Area": None}
+    return {"Rank": None, "Method": CONTROL, **figures, "Remarks": "the control", "Cost": None, "Cache": None}
 
 
 def _row(row: Standing, named: str, costs: dict[str, str], memory: dict[str, float]) -> dict[str, Any]:
     cell = row.cell or {}
     removed = cell.get("removed_mean")
     return {
-        "Rank": "" if row.rank is None else f"{row.rank} =" if row.tie else str(row.rank),
+        "Rank": None if row.rank is None else f"{row.rank} =" if row.tie else str(row.rank),
         "Method": brief(row.curve, 100),
         named: cell.get("score"),
-        "95 %": _interval(cell) if cell else "",
+        "95 %": _interval(cell) if cell else None,
         "Removed": removed,
         "× smaller": 1 / (1 - removed) if removed is not None and removed < 1 else None,
-        **{f"At {removed:.0%}".replace("%", " %"): str(row.read_off[removed] or "–") for removed in AT},
+        **{f"At {removed:.0%}".replace("%", " %"): _read(row.read_off[removed]) for removed in AT},
         "Area": row.area,
+        "Remarks": brief("; ".join(row.remarks)) or None,
         "Cost": costs.get(row.method, code.NOT_STATED),
         "Cache": _mebibytes(memory.get(cell.get("variant", ""))),
-        "Remarks": brief("; ".join(row.remarks)),
     }
 
 
-def _interval(cell: dict[str, Any]) -> str:
-    return "–" if cell["low"] is None or cell["high"] is None else f"{cell['low']:.1f}–{cell['high']:.1f}"
+def _read(one: ReadOff | None) -> str | None:
+    return None if one is None else str(one)
+
+
+def _interval(cell: dict[str, Any]) -> str | None:
+    return None if cell["low"] is None or cell["high"] is None else f"{cell['low']:.1f}–{cell['high']:.1f}"
 
 
 def _mebibytes(count: float | None) -> str:

@@ -63,7 +63,7 @@ COLUMNS = (
 
 
 def points(cells: Sequence[Cell]) -> pd.DataFrame:
-    """One row an overall cell that was measured; ``hollow`` where protection binds, ``floor`` where nothing is claimed."""
+    """One row an overall cell that was measured; ``hollow`` where protection binds, ``floor`` where all is equal."""
     return pd.DataFrame([_point(cell) for cell in cells if _drawn(cell)], columns=list(COLUMNS))
 
 
@@ -106,11 +106,16 @@ def settings(cell: Cell) -> str:
 
 
 def curve_chart(
-    cells: Sequence[Cell], log: bool, methods: Sequence[str] = (), bright: Sequence[str] | None = None
+    cells: Sequence[Cell],
+    log: bool,
+    methods: Sequence[str] = (),
+    order: Sequence[str] = (),
+    bright: Sequence[str] | None = None,
 ) -> alt.LayerChart:
     """Score over measured removed fraction (``log``: over the compression factor, on a log axis), a line a curve.
 
     methods   decides colours and markers by its order
+    order     curves as the legend lists them; others follow
     bright    curves that stand out at first; None: all. A click in the legend chooses others
     """
     table = points(cells)
@@ -118,7 +123,8 @@ def curve_chart(
     pruned = table[(table["curve"] != CONTROL) & ~table["floor"]]
     grey = table[(table["curve"] != CONTROL) & table["floor"]]
     look = styles(dict(zip(table["curve"], table["method"], strict=True)).items() if len(table) else (), methods)
-    names = sorted(set(pruned["curve"]))
+    there = set(pruned["curve"])
+    names = [name for name in dict.fromkeys((*order, *sorted(there))) if name in there]
     partial = next((cell for cell in cells if is_partial(cell)), None)
     title = f"mean of {partial['n_subsets']} of {partial['of_subsets']} subsets" if partial else "score"
     x, y = _x(table, log), alt.Y("score:Q", title=title, scale=_height(table))
@@ -204,6 +210,7 @@ def _lines(
         labelLimit=230,
         symbolSize=90,
         symbolStrokeWidth=2,
+        symbolOpacity=1,
     )
     colour = alt.Color("curve:N", scale=scale("colour"), legend=legend)
     dash = alt.StrokeDash("curve:N", scale=scale("dash"), legend=legend)

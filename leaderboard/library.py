@@ -1,8 +1,8 @@
 """The runs of one or more results folders, read once: what each holds, which may stand on one board, what is broken.
 
 Reading 500 summaries takes seconds, so what a page needs of a run is kept in the user's cache folder as JSON, keyed by
-the stamp (name, size, time of change) of the run's files. Nothing outside the folders given is read: links are listed as
-broken. What is kept is cleaned (:func:`leaderboard.text.clean`).
+the stamp (name, size, time of change) of the run's files. Nothing outside the folders given is read: links are listed
+as broken. What is kept is cleaned (:func:`leaderboard.text.clean`).
 """
 
 from __future__ import annotations

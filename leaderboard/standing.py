@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -52,9 +53,15 @@ class Standing:
     def floor(self) -> bool:
         return any(cell["floor"] for cell in self.cells)
 
+    @property
+    def overall(self) -> float | None:
+        """One figure to order curves by where they have no rank: the mean of what is read off, or the area."""
+        known = [one.score for one in self.read_off.values() if one is not None]
+        return fmean(known) if known else self.area
+
 
 def read_off(points: Sequence[tuple[float, float]], removed: float) -> ReadOff | None:
-    """The score at a removed fraction, from measured ``(removed, score)`` points; None beyond them, never extrapolated."""
+    """The score at a removed fraction, from measured ``(removed, score)`` points; None beyond them."""
     heights: dict[float, list[float]] = {}
     for x, y in points:
         heights.setdefault(x, []).append(y)
@@ -62,7 +69,7 @@ def read_off(points: Sequence[tuple[float, float]], removed: float) -> ReadOff |
     near = min(known, key=lambda point: abs(point[0] - removed), default=None)
     if near is not None and abs(near[0] - removed) <= NEAR:
         return ReadOff(near[1], True)
-    for (x0, y0), (x1, y1) in zip(known, known[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(known):
         if x0 < removed < x1:
             return ReadOff(y0 + (y1 - y0) * (removed - x0) / (x1 - x0), False)
     return None
@@ -140,6 +147,6 @@ def _remarks(cells: Sequence[Cell], here: Cell | None) -> list[str]:
 def _place(row: Standing) -> tuple[Any, ...]:
     apart = row.cells[0]["query_mode"] != "agnostic", row.cells[0]["query_mode"]
     score = row.cell["score"] if row.cell else None
-    others = [one.score for one in row.read_off.values() if one is not None]
-    shown = score if score is not None else row.area if row.area is not None else fmean(others) if others else None
-    return *apart, row.rank is None, row.rank or 0, row.cell is None, shown is None, -(shown or 0.0), row.curve
+    shown = row.overall if score is None else score
+    more = -(row.overall or 0.0), row.curve
+    return *apart, row.rank is None, row.rank or 0, row.cell is None, shown is None, -(shown or 0.0), *more

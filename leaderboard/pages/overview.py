@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from leaderboard.boards import page
 
 page()
