@@ -34,7 +34,7 @@ class Card(BaseModel):
     text               what its score is, in paragraphs
     attention_weights  phases in which its scores come from attention weights
     lengths            how long heads' caches are under its own budget
-    plugin             it is in results and not in the file: all else is from run files, and what they do not say is empty
+    plugin             it is in results and not in the file: the rest is from run files, or empty
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -5,43 +5,23 @@ beyond them there are none."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.ranking import curve_name, is_partial
 from leaderboard.cards import Card
 from leaderboard.library import Group
+from leaderboard.standing import ReadOff, read_off
 
 Cell = dict[str, Any]
 #: removed fractions at which faithfulness is asked for
 LEVELS = (0.5, 0.75)
-#: a measured level this near is the level itself: heads keep whole pairs, so none is met exactly
-NEAR = 0.005
 NOT_MEASURED = "not measured"
 #: mean KL divergence from the full cache a token, in nats
 KL = "kl_mean"
 
 
-class Estimate(NamedTuple):
-    """A figure at a removed fraction; ``between`` are the measured ones that it lies between, None: it is measured."""
-
-    value: float
-    between: tuple[float, float] | None
-
-
-def at(points: Iterable[tuple[float, float]], removed: float) -> Estimate | None:
-    """The figure of a curve's ``(removed, figure)`` at a removed fraction; None outside what was measured."""
-    ordered = sorted(points)
-    nearest = min(ordered, key=lambda point: abs(point[0] - removed), default=None)
-    if nearest is not None and abs(nearest[0] - removed) <= NEAR:
-        return Estimate(nearest[1], None)
-    for (x0, y0), (x1, y1) in zip(ordered, ordered[1:], strict=False):
-        if x0 < removed < x1:
-            return Estimate(y0 + (y1 - y0) * (removed - x0) / (x1 - x0), (x0, x1))
-    return None
-
-
 def usable(cell: Cell) -> bool:
-    """Whether an overall cell of a pruned variant carries a claim: it ran whole, and its control is not at the floor."""
+    """Whether an overall cell of a pruned variant carries a claim: it ran whole, its control is not at the floor."""
     return (
         cell["subset"] is None
         and cell["level_kind"] != "none"
@@ -103,8 +83,8 @@ def rows(cards: Iterable[Card], cells: Sequence[Cell], kl_cells: Sequence[Cell])
             "prunes in": _phases(card),
             "attention weights": _weights(card),
             "caches of heads": _lengths(card, name),
-            **{f"score at {_percent(x)}": told(at(scores.get(name, ()), x), "{:.1f}") for x in LEVELS},
-            **{f"KL at {_percent(x)}": told(at(divergences.get(name, ()), x), "{:.4f}") for x in LEVELS},
+            **{f"score at {_percent(x)}": told(read_off(scores.get(name, ()), x), "{:.1f}") for x in LEVELS},
+            **{f"KL at {_percent(x)}": told(read_off(divergences.get(name, ()), x), "{:.4f}") for x in LEVELS},
         }
         for card in cards
         if not card.control
@@ -112,11 +92,11 @@ def rows(cards: Iterable[Card], cells: Sequence[Cell], kl_cells: Sequence[Cell])
     ]
 
 
-def told(estimate: Estimate | None, form: str) -> str:
-    """``41.0``; ``~ 41.0`` where it lies between measured ones."""
-    if estimate is None:
+def told(found: ReadOff | None, form: str) -> str:
+    """``41.0``; ``≈ 41.0`` where it lies between measured ones."""
+    if found is None:
         return NOT_MEASURED
-    return ("~ " if estimate.between else "") + form.format(estimate.value)
+    return ("" if found.measured else "≈ ") + form.format(found.score)
 
 
 def _light(card: Card, own: Sequence[Cell], cells: Sequence[Cell]) -> dict[str, str]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 import pandas as pd
 
 #: mid-tones, to be read on a light and on a dark page
 BLUE, ORANGE, GREY = "#4c8bc9", "#d1802f", "#8b8f96"
-HOLLOW = {"filled": False, "strokeWidth": 2}
+HOLLOW: dict[str, Any] = {"filled": False, "strokeWidth": 2}
 
 
-def change_chart(results: pd.DataFrame) -> alt.FacetChart:
+def change_chart(results: pd.DataFrame) -> Any:
     """Full and pruned, joined by a line, of each model: one panel a benchmark with a scale of its own."""
     shown = results[results["full cache"].notna()].rename(columns={"full cache": "full"})
     both = shown.melt(["model", "KVzap", "benchmark"], ["full", "pruned"], "cache", "score")
@@ -45,13 +47,13 @@ def rollout_chart(points: pd.DataFrame) -> alt.Chart:
     )
 
 
-def window_chart(windows: pd.DataFrame) -> alt.LayerChart:
+def window_chart(windows: pd.DataFrame) -> Any:
     x = alt.X("window:O", title="newest tokens that are never pruned", axis=alt.Axis(labelAngle=0))
     base = alt.Chart(windows).encode(x=x, y=alt.Y("score:Q", title="score on LCC", scale=alt.Scale(domain=[0, 100])))
     return _bars(base, "score:Q", "x")
 
 
-def overhead_chart(overheads: pd.DataFrame) -> alt.LayerChart:
+def overhead_chart(overheads: pd.DataFrame) -> Any:
     shown = overheads.assign(of=overheads["model"] + ", " + overheads["kind"])
     y = alt.Y("of:N", title=None, sort=None, axis=alt.Axis(labelLimit=260))
     base = alt.Chart(shown).encode(x=alt.X("percent:Q", title="% of the linear projections' FLOPs"), y=y)
@@ -73,9 +75,9 @@ def r2_chart(points: pd.DataFrame) -> alt.Chart:
     )
 
 
-def _bars(base: alt.Chart, value: str, along: str) -> alt.LayerChart:
+def _bars(base: alt.Chart, value: str, along: str) -> Any:
     """Hollow bars with their figures."""
-    place = {"dy": -8} if along == "x" else {"dx": 6, "align": "left"}
+    place: dict[str, Any] = {"dy": -8} if along == "x" else {"dx": 6, "align": "left"}
     bars = base.mark_bar(filled=False, stroke=BLUE, strokeWidth=2, fillOpacity=0)
     return alt.layer(bars, base.mark_text(color=GREY, fontSize=13, **place).encode(text=value)).properties(height=220)
 

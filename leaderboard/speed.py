@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ import pandas as pd
 from harness.ranking import curve_name
 from harness.results import AVERAGED, Line
 from harness.summary import removed_of
+from leaderboard.charts import CONTROL, GREY, styles
 
-COLUMNS = ["curve", "variant", "removed", "value", "low", "high", "samples"]
-CONTROL = "full cache"
+COLUMNS = ["curve", "method", "variant", "removed", "value", "low", "high", "samples"]
 
 
 class Figure(NamedTuple):
@@ -53,20 +53,30 @@ def measured(lines: Iterable[Line], figure: Figure) -> pd.DataFrame:
         curve = CONTROL if line.level_kind == "none" else curve_name(line.model_dump())
         removed = fmean(fraction for _, fraction, _ in some)
         samples = len({one.sample_id for _, _, one in some})
-        rows.append([curve, variant, removed, fmean(values), min(values), max(values), samples])
+        rows.append([curve, line.method, variant, removed, fmean(values), min(values), max(values), samples])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def speed_chart(table: pd.DataFrame, figure: Figure) -> alt.LayerChart:
-    """The figure over the measured removed fraction, a line a curve; the full cache is a dashed rule."""
+def speed_chart(table: pd.DataFrame, figure: Figure, methods: Sequence[str]) -> alt.LayerChart:
+    """The figure over the measured removed fraction, a line a curve in the look that its method has on all pages; the
+    full cache is a dashed rule."""
     pruned, control = table[table["curve"] != CONTROL], table[table["curve"] == CONTROL]
+    curves = list(dict.fromkeys(zip(pruned["curve"], pruned["method"], strict=True)))
+    looks = styles(curves, methods)
+    names = list(looks)
+
+    def scale(part: str) -> alt.Scale:
+        return alt.Scale(domain=names, range=[getattr(looks[name], part) for name in names])
+
     hover = ["variant", "removed", "value", "low", "high", "samples"]
     x = alt.X("removed:Q", title="removed fraction, measured", scale=alt.Scale(domain=[0, 1]))
     y = alt.Y("value:Q", title=figure.axis, scale=alt.Scale(zero=True))
-    color = alt.Color("curve:N", title="method", scale=alt.Scale(scheme="tableau20"))
+    color = alt.Color("curve:N", title="method", scale=scale("colour"))
     base = alt.Chart(pruned).encode(x=x, y=y, color=color)
     return alt.layer(
-        base.mark_line().encode(strokeDash=alt.StrokeDash("curve:N", title="method")),
-        base.mark_point(size=70, filled=True).encode(shape=alt.Shape("curve:N", title="method"), tooltip=hover),
-        alt.Chart(control).mark_rule(strokeDash=[4, 4], color="#8b8f96").encode(y="value:Q", tooltip=hover),
+        base.mark_line().encode(strokeDash=alt.StrokeDash("curve:N", title="method", scale=scale("dash"))),
+        base.mark_point(size=70, filled=True).encode(
+            shape=alt.Shape("curve:N", title="method", scale=scale("shape")), tooltip=hover
+        ),
+        alt.Chart(control).mark_rule(strokeDash=[7, 5], color=GREY).encode(y="value:Q", tooltip=hover),
     ).properties(height=300)

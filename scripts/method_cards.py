@@ -23,7 +23,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from methods import registry  # noqa: E402
-from methods.base import Method, Protection  # noqa: E402
+from methods.base import Method  # noqa: E402
 
 FILE = ROOT / "leaderboard" / "methods.yaml"
 HEAD = "# Written by scripts/method_cards.py from the methods' classes; edit those, and run it again.\n"
@@ -56,7 +56,7 @@ def card(cls: type[Method]) -> dict[str, Any]:
         "budgets": list(cls.budgets),
         "refused": dict(cls.refused),
         "lengths": _lengths(cls),
-        "protection": _protection(method.protects() | method.mechanism_for(0)),
+        "protection": _protection(method),
         "positions": cls.positions,
         "options": [
             {"name": name, "default": value, "about": about.get(name, "")} for name, value in method.options().items()
@@ -121,10 +121,14 @@ def _lengths(cls: type[Method]) -> str:
     return "different by head"
 
 
-def _protection(protection: Protection) -> str:
+def _protection(method: Method) -> str:
+    """What a method always keeps; of a part that depends on the number kept, its share."""
+    protection = method.protects() | method.mechanism_for(0)
     parts = [f"first {protection.sinks}"] if protection.sinks else []
     parts += [f"last {protection.window}"] if protection.window else []
     parts += ["template prefix"] if protection.prefix else []
+    grown = method.mechanism_for(1000).window - method.mechanism_for(0).window
+    parts += [f"newest {grown / 1000:.0%} of what is kept"] if grown else []
     return ", ".join(parts) or "none"
 
 

@@ -13,8 +13,8 @@ from leaderboard.frame import View, frame, pick, plain
 def criteria(view: View, known: list[Card]) -> None:
     st.subheader("Four criteria", anchor=False)
     st.markdown(
-        "The KVzap paper ([arXiv 2601.07891](https://arxiv.org/abs/2601.07891)) asks four things of a method: **light** "
-        "(what it costs in prefill and decode), **phase-agnostic** (it prunes in both), **kernel-friendly** (fast "
+        "The KVzap paper ([arXiv 2601.07891](https://arxiv.org/abs/2601.07891)) asks four things of a method: "
+        "**light** (what it costs in prefill and decode), **phase-agnostic** (it prunes in both), **kernel-friendly** (fast "
         "attention kernels give no attention weights; heads of one length need no ragged cache), **faithful** (what is "
         "left of the score, and how far predictions move from the full cache's)."
     )
@@ -28,8 +28,8 @@ def criteria(view: View, known: list[Card]) -> None:
             f"from {plain(other.title)}" if other else "not measured: no fidelity run of this model passes the filters"
         )
         st.caption(
-            f"Scores from {plain(group.title)}; KL, in nats a token, {where}. “\\~” lies between two measured levels of the "
-            f"same curve; outside of them it says “{NOT_MEASURED}”. Costs are what a method's class declares, unless a "
+            f"Scores from {plain(group.title)}; KL, in nats a token, {where}. “≈” lies between two measured levels of "
+            f"the same curve; outside of them it says “{NOT_MEASURED}”. Costs are what a method's class declares, unless a "
             "run has timed it."
         )
     st.dataframe(rows(known, cells, kl_cells), hide_index=True, key="criteria")
@@ -41,7 +41,7 @@ def show(card: Card) -> None:
         st.markdown(f"#### {plain(card.name)}{mark}")
         st.markdown(f"*{plain(card.summary)}*")
         for paragraph in card.text:
-            st.markdown(plain(paragraph))
+            st.markdown(plain(paragraph, 2_000))
         facts = {
             "Paper": f"[{plain(card.paper)}]({card.paper_url})" if card.paper_url else plain(card.paper),
             "Prunes in": plain(", ".join(phase for phase in card.phases if phase != "both" or len(card.phases) == 1)),

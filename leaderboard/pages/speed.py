@@ -16,15 +16,20 @@ lines = [
     for run in board.runs
     for line in run.lines
     if (line.benchmark, line.length) == (part.benchmark, part.length)
-    and (not view.methods or line.method in view.methods or line.level_kind == "none")
+    and view.shows(
+        {"level_kind": line.level_kind, "method": line.method, "query_mode": line.query_mode, "engine": line.engine}
+    )
 ]
 tables = {figure: measured(lines, figure) for figure in FIGURES}
 st.caption(f"Hardware: {plain(part.hardware)}. Number type: {plain(part.dtype)}.")
 
+methods = sorted({name for one in view.library.entries for name in one.methods})
 shown = [figure for figure in FIGURES if not tables[figure].empty]
 for figure in shown:
     st.subheader(figure.title, anchor=False)
-    st.altair_chart(speed_chart(tables[figure], figure), key=figure.name, alt=f"{figure.title} by removed fraction")
+    st.altair_chart(
+        speed_chart(tables[figure], figure, methods), key=figure.name, alt=f"{figure.title} by removed fraction"
+    )
     st.dataframe(tables[figure], hide_index=True, key=f"{figure.name}-table")
 
 missing = [figure for figure in FIGURES if figure not in shown]
@@ -32,11 +37,11 @@ if missing:
     st.info(f"Not measured by any run of this board: {', '.join(figure.title.lower() for figure in missing)}.")
     with st.expander("How they get here", expanded=not shown):
         st.markdown(
-            "The masked engine keeps one full cache for all variants and hides what each has removed. It frees nothing, "
-            "so its lines have no figures of memory or speed, and a removed fraction says nothing of them: they depend on "
-            "the kernel that reads a cache of uneven heads.\n\n"
+            "The masked engine keeps one full cache for all variants and hides what each has removed. It frees "
+            "nothing, so its lines have no figures of memory or speed; a removed fraction does not give them either, "
+            "since they depend on the kernel that reads heads of uneven length.\n\n"
             "A run that really removes pairs writes them to the lines of `samples.jsonl`: `physical_bytes`, and in "
-            "`metrics` the names `peak_bytes`, `ttft_seconds` and `tokens_per_second`. This page shows them as they are. "
+            "`metrics` the names `peak_bytes`, `ttft_seconds` and `tokens_per_second`. They are shown as they are. "
             "How long a sweep itself takes is another thing, and is printed by:"
         )
         st.code("python -m harness profile sweep --method kvzap_mlp,kvzip", language="bash")
