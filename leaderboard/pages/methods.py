@@ -14,23 +14,23 @@ def criteria(view: View, known: list[Card]) -> None:
     st.subheader("Four criteria", anchor=False)
     st.markdown(
         "The KVzap paper ([arXiv 2601.07891](https://arxiv.org/abs/2601.07891)) asks four things of a method: "
-        "**light** (what it costs in prefill and decode), **phase-agnostic** (it prunes in both), **kernel-friendly** (fast "
-        "attention kernels give no attention weights; heads of one length need no ragged cache), **faithful** (what is "
-        "left of the score, and how far predictions move from the full cache's)."
+        "**light** (what it costs in prefill and decode), **phase-agnostic** (it prunes in both), **kernel-friendly** "
+        "(fast attention kernels give no attention weights; heads of one length need no ragged cache), **faithful** "
+        "(what is left of the score, and how far predictions move from the full cache's)."
     )
     cells, kl_cells = [], []
     if view.groups:
         group = pick(view, "Scores of")
-        cells = view.library.board(group).cells
+        cells = [cell for cell in view.library.board(group).cells if view.shows(cell)]
         other = fidelity_group(group, view.groups)
-        kl_cells = view.library.board(other).cells if other else []
+        kl_cells = [cell for cell in view.library.board(other).cells if view.shows(cell)] if other else []
         where = (
             f"from {plain(other.title)}" if other else "not measured: no fidelity run of this model passes the filters"
         )
         st.caption(
             f"Scores from {plain(group.title)}; KL, in nats a token, {where}. “≈” lies between two measured levels of "
-            f"the same curve; outside of them it says “{NOT_MEASURED}”. Costs are what a method's class declares, unless a "
-            "run has timed it."
+            f"the same curve; outside of them it says “{NOT_MEASURED}”. Costs are what a method's class declares, unless "
+            "a run has timed it."
         )
     st.dataframe(rows(known, cells, kl_cells), hide_index=True, key="criteria")
 
