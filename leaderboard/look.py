@@ -24,6 +24,13 @@ NOTHING = "none"
 
 def page() -> None:
     view = frame("Look inside", "One sample: what each variant kept of its context, and what it answered.")
+    try:
+        _page(view)
+    except HarnessError as error:  # a file that broke since the library was read, or lacks what a summary does not need
+        st.error(plain(error, 600))
+
+
+def _page(view: View) -> None:
     left, right = st.columns(2)
     with left:
         group = pick(view)

@@ -80,7 +80,10 @@ except HarnessError as error:
 if view.methods:
     known = [card for card in known if card.control or card.name in view.methods]
 
-criteria(view, known)
+try:
+    criteria(view, known)
+except HarnessError as error:
+    st.error(plain(error, 600))
 st.subheader("Cards", anchor=False)
 left, right = st.columns(2, gap="medium")
 for place, card in enumerate(known):

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import streamlit as st
 
+from harness.errors import HarnessError
 from leaderboard.frame import frame, pick, plain
 from leaderboard.speed import FIGURES, measured, speed_chart
 
 view = frame("Memory and speed", "Measured figures against the measured removed fraction; nothing is estimated.")
 group = pick(view)
 part = group.part
-board = view.library.board(group)
-lines = [
-    line
-    for run in board.runs
-    for line in run.lines
-    if (line.benchmark, line.length) == (part.benchmark, part.length)
-    and view.shows(
-        {"level_kind": line.level_kind, "method": line.method, "query_mode": line.query_mode, "engine": line.engine}
-    )
-]
+try:
+    board = view.library.board(group)
+    lines = [
+        line
+        for run in board.runs
+        for line in run.lines
+        if (line.benchmark, line.length) == (part.benchmark, part.length)
+        and view.shows(
+            {"level_kind": line.level_kind, "method": line.method, "query_mode": line.query_mode, "engine": line.engine}
+        )
+    ]
+except HarnessError as error:
+    st.error(plain(error, 600))
+    st.stop()
 tables = {figure: measured(lines, figure) for figure in FIGURES}
 st.caption(f"Hardware: {plain(part.hardware)}. Number type: {plain(part.dtype)}.")
 

@@ -201,3 +201,12 @@ def test_a_damaged_mask_file_is_told_on_the_page(page: Any, tmp_path: Path) -> N
     file.write_bytes(b"PK no zip")
     app = page(folder)
     assert any("cannot be read as stored masks" in error.value.replace("\\", "") for error in app.error)
+
+
+def test_lost_lines_are_told_on_the_page(page: Any, tmp_path: Path) -> None:
+    folder = _run(tmp_path)
+    samples = folder / "samples.jsonl"
+    samples.write_text("".join(samples.read_text("utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+    app = page(folder)
+    broken = [str(frame.value) for frame in app.dataframe]
+    assert any("lines that the run had" in error.value for error in app.error) or any("lines" in one for one in broken)
