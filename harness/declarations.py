@@ -14,7 +14,8 @@ METHODS = Path(__file__).parents[1] / "methods"
 
 @cache
 def declared(field: str) -> dict[str, str]:
-    """A text that classes declare, such as ``cost`` or ``paper``, by method name; inherited where a class has none."""
+    """A text that classes declare, such as ``cost`` or ``paper``, by method name; inherited where a class has none.
+    Empty ones are left out."""
     classes = {name: node for file in sorted(METHODS.rglob("*.py")) for name, node in _classes(file)}
 
     def look_up(name: str, wanted: str) -> str | None:
