@@ -25,7 +25,7 @@ def criteria(view: View, known: list[Card]) -> None:
         other = fidelity_group(group, view.groups)
         kl_cells = [cell for cell in view.library.board(other).cells if view.shows(cell)] if other else []
         where = (
-            f"from {plain(other.title)}" if other else "not measured: no fidelity run of this model passes the filters"
+            f"from {plain(other.title)}" if other else "not measured: no fidelity run of the model passes the filters"
         )
         st.caption(
             f"Scores from {plain(group.title)}; KL, in nats a token, {where}. “≈” lies between two measured levels of "
@@ -44,7 +44,9 @@ def show(card: Card) -> None:
             st.markdown(plain(paragraph, 2_000))
         facts = {
             "Paper": f"[{plain(card.paper)}]({card.paper_url})" if card.paper_url else plain(card.paper),
-            "Prunes in": plain(", ".join(phase for phase in card.phases if phase != "both" or len(card.phases) == 1)),
+            "Prunes in": ""
+            if card.control
+            else plain(", ".join(phase for phase in card.phases if phase != "both" or len(card.phases) == 1)),
             "Reads": plain(", ".join(card.needs)) or ("" if card.plugin else "keys, values or positions alone"),
             "Extra pass": "yes" if card.extra_pass else "",
             "Cost": plain(card.cost),
