@@ -28,8 +28,8 @@ def criteria(view: View, known: list[Card]) -> None:
             f"from {plain(other.title)}" if other else "not measured: no fidelity run of the model passes the filters"
         )
         st.caption(
-            f"Scores from {plain(group.title)}; KL, in nats a token, {where}. “≈” lies between two measured levels of "
-            f"the same curve; outside of them it says “{NOT_MEASURED}”. Costs are what a method's class declares, unless "
+            f"Scores from {plain(group.title)}; KL, in nats a token, {where}. “≈” lies between two measured levels "
+            f"of a curve; outside of them it says “{NOT_MEASURED}”. Costs are what a method's class declares, unless "
             "a run has timed it."
         )
     st.dataframe(rows(known, cells, kl_cells), hide_index=True, key="criteria")
