@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def command(port: int | None, address: str, browser: bool) -> list[str]:
         *("--server.address", address),
         *("--server.headless", str(not browser).lower()),
         *("--browser.gatherUsageStats", "false"),
+        *("--client.toolbarMode", "viewer"),
         *(("--server.port", str(port)) if port else ()),
     ]
 
@@ -35,7 +37,20 @@ def serve(results: Sequence[Path], port: int | None = None, address: str = "loca
     if find_spec("streamlit") is None:
         raise HarnessError("the leaderboard needs streamlit; python -m pip install 'streamlit>=1.67'")
     named = os.pathsep.join(str(path.resolve()) for path in results)
+    with _warming(results):
+        try:
+            return subprocess.run(command(port, address, browser), env={**os.environ, RESULTS: named}).returncode
+        except KeyboardInterrupt:
+            return 0
+
+
+@contextmanager
+def _warming(results: Sequence[Path]) -> Iterator[None]:
+    """Boards are made in a process beside the server, so that a reader finds most of them made."""
+    line = [sys.executable, "-m", "leaderboard.warm", *(str(path.resolve()) for path in results)]
+    process = subprocess.Popen(line, cwd=APP.parents[1], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        return subprocess.run(command(port, address, browser), env={**os.environ, RESULTS: named}).returncode
-    except KeyboardInterrupt:
-        return 0
+        yield
+    finally:
+        process.terminate()
+        process.wait()

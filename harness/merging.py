@@ -67,6 +67,11 @@ def boards(runs: Sequence[Reading]) -> list[Board]:
     return sorted(found, key=lambda board: (board.model, board.benchmark, board.length or 0))
 
 
+def board_of(runs: Sequence[Reading], benchmark: str, length: int | None) -> Board:
+    """The board of runs that are known to share it."""
+    return _board(runs, basis_of(runs[0], benchmark, length))
+
+
 def other_runs(found: Iterable[Board]) -> list[Reading]:
     return [run for board in found for run in board.runs]
 

@@ -35,6 +35,7 @@ def run_record(job: Job) -> dict[str, Any]:
         "versions": provenance.versions(),
         **provenance.commit(),
         "method_hashes": method_hashes(job),
+        "method_costs": {method.name: method.cost for _, method, _ in job.plan.planned},
         "seeds": {"run": request.seed},
         "data": request.data.name if request.data else None,
         "benchmark_versions": {item.benchmark.name: item.benchmark.version for item in job.items},

@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import streamlit as st
 
-from leaderboard.library import Group, Library, Stamp, open_library, stamps
+from leaderboard.library import Group, Library, open_library, stamps
+from leaderboard.text import brief, plain
+
+__all__ = ["ALL", "RESULTS", "View", "brief", "frame", "pick", "plain", "results"]
 
 #: folders to read, separated as in PATH; arguments after ``--`` win
 RESULTS = "KVPRUNE_RESULTS"
 ALL = "all"
-#: everything that Streamlit's markdown gives a meaning to
-_MARKED = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|$~:&\"'^=])")
+#: engine -> what its saving is called
+SAVINGS = {"compact": "real", "masked": "simulated"}
 
 
 @dataclass(frozen=True)
 class View:
-    """What a page shows: the groups that pass the filters, and the methods chosen (empty: all)."""
+    """What a page shows: the groups that pass the filters; of their cells the methods chosen (empty: all), the query
+    mode and the saving."""
 
     library: Library
     groups: list[Group]
     methods: tuple[str, ...]
+    query: str = ALL
+    saving: str = ALL
 
     def shows(self, cell: dict[str, Any]) -> bool:
-        """Whether a cell's method is chosen; the control always is."""
-        return not self.methods or cell["method"] in self.methods or cell["level_kind"] == "none"
-
-
-def plain(text: object) -> str:
-    """``text`` as Streamlit's markdown shows it letter by letter: no link, image, HTML, colour, formula or icon."""
-    return _MARKED.sub(r"\\\1", " ".join(str(text).split()))
+        """Whether a cell passes the filters; the control always does."""
+        if cell["level_kind"] == "none":
+            return True
+        return (
+            (not self.methods or cell["method"] in self.methods)
+            and self.query in (ALL, cell["query_mode"])
+            and self.saving in (ALL, SAVINGS.get(cell["engine"]))
+        )
 
 
 def results() -> list[Path]:
@@ -46,9 +52,10 @@ def results() -> list[Path]:
     return [Path(name) for name in (named.split(os.pathsep) if named else arguments) or ["results"]]
 
 
-def frame(title: str, about: str) -> View:
-    """The title, the sidebar with its filters, and what passes them. Stops the page where there is nothing to show."""
-    st.title(title)
+def frame(title: str, about: str, without_runs: bool = False) -> View:
+    """The title, the sidebar with its filters, and what passes them. Stops the page where there is nothing to show,
+    unless it has something ``without_runs``."""
+    st.title(title, anchor=False)
     st.caption(about)
     paths = results()
     library = _library(tuple(paths), stamps(paths))
@@ -56,7 +63,8 @@ def frame(title: str, about: str) -> View:
     _broken(library)
     if not view.groups:
         _nothing(library, paths)
-        st.stop()
+        if not without_runs:
+            st.stop()
     return view
 
 
@@ -69,35 +77,69 @@ def pick(view: View, label: str = "Board", key: str = "board") -> Group:
 
 
 @st.cache_resource(show_spinner="Reading results", max_entries=4)
-def _library(paths: tuple[Path, ...], stamped: tuple[Stamp, ...]) -> Library:
+def _library(paths: tuple[Path, ...], stamped: str) -> Library:
     return open_library(paths)
 
 
-#: name in the address, label, what a group has for it
-FILTERS: Sequence[tuple[str, str, Callable[[Group], Any]]] = (
-    ("model", "Model", lambda group: group.part.basis["model"]),
-    ("benchmark", "Benchmark", lambda group: group.part.benchmark),
-    ("length", "Length in tokens", lambda group: group.part.length),
-    ("phase", "Phase", lambda group: group.part.basis["phase"]),
-    ("query", "Question in view while pruning", lambda group: group.part.basis["query mode"]),
-    ("dtype", "Number type", lambda group: group.part.dtype),
-    ("kernel", "Attention kernel", lambda group: group.part.basis["attention kernel"]),
+class Filter(NamedTuple):
+    """A box of the sidebar: its name in the address, its label, and what a group has for it."""
+
+    key: str
+    label: str
+    of: Callable[[Group], Iterable[Any]]
+
+
+FILTERS: Sequence[Filter] = (
+    Filter("model", "Model", lambda group: [group.part.basis["model"]]),
+    Filter("benchmark", "Benchmark", lambda group: [group.part.benchmark]),
+    Filter("length", "Length in tokens", lambda group: [group.part.length]),
+    Filter("phase", "Phase", lambda group: [group.part.basis["phase"]]),
+    Filter(
+        "query", "Question in view while pruning", lambda group: [m for part in group.parts for m in part.query_modes]
+    ),
+    Filter("dtype", "Number type", lambda group: [group.part.dtype]),
+    Filter("kernel", "Attention kernel", lambda group: [group.part.basis["attention kernel"]]),
+    Filter("saving", "Saving", lambda group: [SAVINGS.get(e, e) for part in group.parts for e in part.engines]),
 )
+METHODS = "method"
 
 
 def _filtered(library: Library) -> View:
-    groups = library.groups
+    groups, chosen, common = library.groups, {}, []
     with st.sidebar:
         for key, label, of in FILTERS:
-            options = sorted({str(of(group)) for group in groups})
-            chosen = st.selectbox(label, [ALL, *options], key=key, bind="query-params", disabled=len(options) < 2)
-            if chosen not in (None, ALL):
-                groups = [group for group in groups if str(of(group)) == chosen]
+            values = {brief(value) for group in library.groups for value in of(group)}
+            options = sorted(values, key=lambda one: (not one.isdigit(), int(one) if one.isdigit() else 0, one))
+            if len(options) < 2:
+                common += [(label, option) for option in options]
+                continue
+            picked = st.selectbox(label, [ALL, *options], key=key, bind="query-params")
+            chosen[key] = ALL if picked is None else picked
+            if chosen[key] != ALL:
+                groups = [group for group in groups if chosen[key] in map(brief, of(group))]
         names = sorted({method for group in library.groups for entry in group.entries for method in entry.methods})
-        methods = st.multiselect(
-            "Methods", [name for name in names if name != "full"], key="method", bind="query-params", placeholder="all"
-        )
-    return View(library, groups, tuple(methods))
+        names = [name for name in names if name != "full"]
+        methods = st.multiselect("Methods", names, key=METHODS, bind="query-params", placeholder="all")
+        if methods:
+            groups = [group for group in groups if any(set(methods) & set(entry.methods) for entry in group.entries)]
+        if methods or any(value != ALL for value in chosen.values()):
+            st.button("Clear all filters", on_click=_clear, key="clear", width="stretch")
+        if common:
+            st.caption(
+                "The same in all runs: " + " · ".join(f"{_lower(label)} **{plain(v, 60)}**" for label, v in common)
+            )
+    return View(library, groups, tuple(methods), chosen.get("query", ALL), chosen.get("saving", ALL))
+
+
+def _lower(label: str) -> str:
+    return label[0].lower() + label[1:]
+
+
+def _clear() -> None:
+    for one in FILTERS:
+        if one.key in st.session_state:
+            st.session_state[one.key] = ALL
+    st.session_state[METHODS] = []
 
 
 def _broken(library: Library) -> None:
@@ -105,16 +147,13 @@ def _broken(library: Library) -> None:
         return
     count = len(library.broken)
     with st.sidebar.expander(f"{count} folder{'s' * (count > 1)} not shown"):
-        st.dataframe(
-            [{"folder": one.name[:200], "why": one.reason[:500]} for one in library.broken],
-            hide_index=True,
-            key="broken",
-        )
+        rows = [{"folder": brief(one.name, 200), "why": brief(one.reason, 500)} for one in library.broken]
+        st.dataframe(rows, hide_index=True, key="broken")
 
 
 def _nothing(library: Library, paths: Sequence[Path]) -> None:
     if library.groups:
-        st.info("No run passes the filters in the sidebar. Set them back to “all”.")
+        st.info("No run passes the filters in the sidebar. “Clear all filters” sets them back.")
         return
     where = ", ".join(path.name or str(path) for path in paths)
     st.info(f"No runs in {plain(where)}. Make one, then reload this page:")
@@ -128,5 +167,5 @@ def _distinct(groups: Sequence[Group]) -> dict[str, str]:
     for group in groups:
         basis = group.part.basis
         more = f" ({group.part.dtype}, {basis['phase']}, {basis['query mode']}, {group.key})"
-        names[group.key] = group.title + (more if titles.count(group.title) > 1 else "")
+        names[group.key] = brief(group.title + (more if titles.count(group.title) > 1 else ""))
     return names

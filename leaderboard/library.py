@@ -1,16 +1,18 @@
 """The runs of one or more results folders, read once: what each holds, which may stand on one board, what is broken.
 
 Reading 500 summaries takes seconds, so what a page needs of a run is kept in the user's cache folder as JSON, keyed by
-the stamp (name, size, time of change) of the run's files. Nothing outside the folders given is read.
+the stamp (name, size, time of change) of the run's files. Nothing outside the folders given is read: links are listed
+as broken. What is kept is cleaned (:func:`leaderboard.text.clean`).
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,10 +22,13 @@ from harness import merging
 from harness.errors import HarnessError
 from harness.merging import Board
 from harness.pairs import scores_of
-from harness.reading import Reading, checked, folders, read
+from harness.ranking import level_of
+from harness.reading import Reading, checked, read
+from harness.results import Line
+from leaderboard.text import brief, clean
 
 #: raised whenever what is kept of a run changes, so that older entries are made anew
-EDITION = 1
+EDITION = 2
 FILES = ("run.json", "items.jsonl", "samples.jsonl", "samples.jsonl.gz", "histograms.jsonl", "summary.json", "masks")
 
 Stamp = tuple[tuple[str, int, int], ...]
@@ -41,8 +46,9 @@ class Broken:
 class Part:
     """What one run holds of one benchmark and length.
 
-    basis    what another run must share to stand on the same board, see :func:`harness.merging.basis_of`
-    control  hash of the control's scores, sample by sample
+    basis        what another run must share to stand on the same board, see :func:`harness.merging.basis_of`
+    control      hash of the control's scores, sample by sample
+    engines, query_modes, levels   those of its pruned variants; levels as asked for, (kind, value)
     """
 
     benchmark: str
@@ -51,6 +57,9 @@ class Part:
     control: str
     dtype: str
     hardware: str
+    engines: tuple[str, ...] = ()
+    query_modes: tuple[str, ...] = ()
+    levels: tuple[tuple[str, Any], ...] = ()
 
     @property
     def key(self) -> str:
@@ -83,6 +92,7 @@ class Group:
     key: str
     part: Part
     entries: tuple[Entry, ...]
+    parts: tuple[Part, ...] = ()
 
     @property
     def title(self) -> str:
@@ -105,7 +115,10 @@ class Library:
         for entry in self.entries:
             for part in entry.parts:
                 found.setdefault(part.key, []).append((part, entry))
-        groups = [Group(key, some[0][0], tuple(entry for _, entry in some)) for key, some in found.items()]
+        groups = [
+            Group(key, some[0][0], tuple(entry for _, entry in some), tuple(part for part, _ in some))
+            for key, some in found.items()
+        ]
         return sorted(groups, key=lambda group: (group.title, -len(group.entries), group.key))
 
     def board(self, group: Group) -> Board:
@@ -125,30 +138,63 @@ def open_library(paths: Sequence[Path]) -> Library:
     """Everything under ``paths``, up to two folders down; a folder that cannot be read is listed, never fatal."""
     entries: list[Entry] = []
     broken: list[Broken] = []
-    for path in dict.fromkeys(path.resolve() for path in paths):
-        for folder in [path] if (path / "run.json").is_file() else sorted(folders(path)):
-            found = entry(folder)
+    for root in dict.fromkeys(path.resolve() for path in paths):
+        for folder in _run_folders(root):
+            found = Broken(folder.name, why) if (why := _linked(folder, root)) else entry(folder)
             if isinstance(found, Broken):
-                broken.append(found)
+                broken.append(Broken(brief(found.name), brief(found.reason)))
             else:
                 entries.append(found)
     return Library(entries, broken)
 
 
-def stamps(paths: Sequence[Path]) -> tuple[Stamp, ...]:
+def stamps(paths: Sequence[Path]) -> str:
     """Changes when any run under ``paths`` does."""
-    return tuple(
-        stamp_of(folder)
-        for path in paths
-        for folder in ([path] if (path / "run.json").is_file() else sorted(folders(path)))
-    )
+    digest = hashlib.sha256()
+    for root in dict.fromkeys(path.resolve() for path in paths):
+        for folder in _run_folders(root):
+            digest.update(repr(stamp_of(folder)).encode())
+    return digest.hexdigest()
+
+
+def _run_folders(root: Path) -> list[Path]:
+    """The folders up to two down that have a run's files, in order; links too, but nothing behind them."""
+    if (root / "run.json").is_file():
+        return [root]
+    found: list[Path] = []
+    for one in _folders(root):
+        inside = [one] if _is_run(one) or one.is_symlink() else _folders(one)
+        found += [Path(each.path) for each in inside if _is_run(each)]
+    return sorted(found)
+
+
+def _folders(path: os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as inside:
+            yield from (one for one in inside if not one.name.startswith(".") and one.is_dir())
+    except OSError:
+        return
+
+
+def _is_run(folder: os.DirEntry[str]) -> bool:
+    return any(os.path.lexists(os.path.join(folder.path, name)) for name in FILES[:1] + FILES[2:4])
+
+
+def _linked(folder: Path, root: Path) -> str:
+    """Why a folder is not read: it, or a file in it, is a link to somewhere else; empty where none is."""
+    if folder != root and any(one.is_symlink() for one in (folder, folder.parent) if one != root):
+        return "is a link; the board reads nothing outside its results folder"
+    for name in FILES:
+        if os.path.islink(folder / name) and not Path(os.path.realpath(folder / name)).is_relative_to(folder):
+            return f"{name} is a link that leads out of the folder; put the file itself there"
+    return ""
 
 
 def stamp_of(folder: Path) -> Stamp:
     found = []
     for name in FILES:
         try:
-            stat = os.stat(folder / name)
+            stat = os.stat(os.path.join(folder, name))
         except OSError:
             continue
         found.append((name, stat.st_size, stat.st_mtime_ns))
@@ -160,13 +206,16 @@ def entry(folder: Path) -> Entry | Broken:
     stamp = stamp_of(folder)
     try:
         kept = _cached("entry", stamp, lambda: _entry(folder))
-        return Entry(
-            folder, stamp, bool(kept["complete"]), tuple(kept["methods"]), tuple(Part(**part) for part in kept["parts"])
-        )
+        return Entry(folder, stamp, bool(kept["complete"]), tuple(kept["methods"]), tuple(map(_part, kept["parts"])))
     except HarnessError as error:
         return Broken(folder.name, str(error))
     except Exception as error:  # a foreign file may be wrong in any way: the board opens and lists it
         return Broken(folder.name, f"cannot be read ({type(error).__name__}: {error})")
+
+
+def _part(kept: dict[str, Any]) -> Part:
+    tuples = {"engines": tuple(kept["engines"]), "query_modes": tuple(kept["query_modes"])}
+    return Part(**{**kept, **tuples, "levels": tuple((str(kind), value) for kind, value in kept["levels"])})
 
 
 def _entry(folder: Path) -> dict[str, Any]:
@@ -174,22 +223,43 @@ def _entry(folder: Path) -> dict[str, Any]:
     cells = run.summary["cells"]
     parts = []
     for benchmark, length in dict.fromkeys((cell["benchmark"], cell["length"]) for cell in cells):
+        own = [cell for cell in cells if (cell["benchmark"], cell["length"]) == (benchmark, length)]
+        pruned = [cell for cell in own if cell["level_kind"] != "none" and cell.get("status") != "unsupported"]
         basis = merging.basis_of(run, benchmark, length)
         basis["samples"] = _digest(json.dumps(basis["samples"]))  # of a thousand samples the list is no small thing
-        own = (line for line in run.lines if (line.benchmark, line.length) == (benchmark, length))
-        control = scores_of(line for line in own if line.level_kind == "none")
         parts.append(
             {
-                "benchmark": benchmark,
+                "benchmark": str(benchmark),
                 "length": length,
                 "basis": basis,
-                "control": _digest(json.dumps(control, sort_keys=True)),
+                "control": "",
                 "dtype": str(basis["dtype"]),
                 "hardware": str(run.run.get("hardware")),
+                "engines": sorted({str(cell["engine"]) for cell in pruned}),
+                "query_modes": sorted({str(cell["query_mode"]) for cell in own}),
+                "levels": list(dict.fromkeys(level for cell in pruned if (level := level_of(cell)))),
             }
         )
+    controls = list(_control_lines(folder))
+    for part in parts:
+        mine = (line for line in controls if (line.benchmark, line.length) == (part["benchmark"], part["length"]))
+        part["control"] = _digest(json.dumps(scores_of(mine), sort_keys=True))
     methods = sorted({str(cell["method"]) for cell in cells})
     return {"complete": bool(run.summary["complete"]), "methods": methods, "parts": parts}
+
+
+def _control_lines(folder: Path) -> Iterator[Line]:
+    """The control's lines alone: to check all lines of a run takes as long as all else that is read of it."""
+    packed = folder / "samples.jsonl.gz"
+    path = packed if packed.is_file() else folder / "samples.jsonl"
+    if not path.is_file():
+        return
+    with gzip.open(path) if path == packed else path.open("rb") as file:
+        for row in file:
+            if b'"none"' in row and row.endswith(b"\n"):  # the last row of a run that was killed has no end
+                line = Line.model_validate_json(row)
+                if line.level_kind == "none":
+                    yield line
 
 
 def _board(group: Group) -> Board:
@@ -198,14 +268,15 @@ def _board(group: Group) -> Board:
     fields = ("cells", "ranks", "curves", "pairs", "alarms", "notes")
 
     def make() -> dict[str, Any]:
-        board = next(
-            board
-            for board in merging.boards(runs)
-            if (board.benchmark, board.length) == (group.part.benchmark, group.part.length)
-        )
+        board = merging.board_of(runs, group.part.benchmark, group.part.length)
         return {name: getattr(board, name) for name in fields}
 
-    kept = _cached("board", (*stamp, (group.key, 0, 0)), make)
+    try:
+        kept = _cached("board", (*stamp, (group.key, 0, 0)), make)
+    except HarnessError:
+        raise
+    except Exception as error:  # as in `entry`
+        raise HarnessError(f"cannot be shown ({type(error).__name__}: {error})") from error
     basis = group.part.basis
     where = (str(basis["model"]), group.part.benchmark, group.part.length)
     return Board(*where, runs=runs, basis=basis, **{name: kept[name] for name in fields})
@@ -218,7 +289,7 @@ def _cached(kind: str, stamp: Iterable[Any], make: Callable[[], dict[str, Any]])
         return dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         pass
-    made = json.loads(json.dumps(make(), default=str))
+    made = clean(json.loads(json.dumps(make(), default=str)))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as out:

@@ -1,0 +1,152 @@
+"""A board as the rows of its table: what each curve scored, its rank at one level, and what must be known beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from harness.merging import Board
+from harness.ranking import curve_name, is_partial, level_of
+
+Cell = dict[str, Any]
+#: removed fractions at which all curves are read off
+AT = (0.5, 0.75)
+#: a measured fraction so near counts as the one looked for
+NEAR = 0.005
+
+
+class ReadOff(NamedTuple):
+    """A curve's score at a removed fraction: measured there, or interpolated between two measured levels."""
+
+    score: float
+    measured: bool
+
+    def __str__(self) -> str:
+        return f"{self.score:.1f}" if self.measured else f"≈ {self.score:.1f}"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One row: a curve, its cell at the level that is ranked (None: it has none there), and the rank among those.
+
+    why       why it has no rank, where a level is ranked
+    read_off  score at each of :data:`AT`; None where its measured levels do not reach, or nothing may be claimed
+    area      mean score over removed 0 to 0.875, with ``no_area``, why it has none
+    """
+
+    curve: str
+    method: str
+    cells: tuple[Cell, ...]
+    cell: Cell | None
+    rank: int | None
+    tie: bool
+    why: str | None
+    read_off: dict[float, ReadOff | None]
+    area: float | None
+    no_area: str | None
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def floor(self) -> bool:
+        return any(cell["floor"] for cell in self.cells)
+
+    @property
+    def overall(self) -> float | None:
+        """One figure to order curves by where they have no rank: the mean of what is read off, or the area."""
+        known = [one.score for one in self.read_off.values() if one is not None]
+        return fmean(known) if known else self.area
+
+
+def read_off(points: Sequence[tuple[float, float]], removed: float) -> ReadOff | None:
+    """The score at a removed fraction, from measured ``(removed, score)`` points; None beyond them."""
+    heights: dict[float, list[float]] = {}
+    for x, y in points:
+        heights.setdefault(x, []).append(y)
+    known = sorted((x, fmean(ys)) for x, ys in heights.items())
+    near = min(known, key=lambda point: abs(point[0] - removed), default=None)
+    if near is not None and abs(near[0] - removed) <= NEAR:
+        return ReadOff(near[1], True)
+    for (x0, y0), (x1, y1) in pairwise(known):
+        if x0 < removed < x1:
+            return ReadOff(y0 + (y1 - y0) * (removed - x0) / (x1 - x0), False)
+    return None
+
+
+def standings(
+    board: Board,
+    level: tuple[str, Any] | None,
+    shows: Callable[[Cell], bool] = lambda cell: True,
+    stale: Mapping[str, str] | None = None,
+) -> list[Standing]:
+    """The rows of a board, best first: by rank, then those without, by score.
+
+    Ranks are those of all that ran, whatever ``shows`` leaves out; curves pruned with the question in view come after
+    the others, as they are ranked apart. ``stale`` has a remark by method.
+    """
+    ranked = {row["variant"]: row for row in board.ranks}
+    areas = {variant: curve for curve in board.curves for variant in curve["variants"]}
+    alarms: dict[str, list[str]] = {}
+    for alarm in board.alarms:
+        alarms.setdefault(str(alarm["variant"]), []).append(str(alarm["kind"]).replace("_", " "))
+    found = []
+    for cells in _curves(board, shows):
+        here = next((cell for cell in cells if level is not None and level_of(cell) == level), None)
+        rank = ranked.get(here["variant"], {}) if here else {}
+        curve = areas.get(cells[0]["variant"], {})
+        remarks = [f"{kind} alarm" for cell in cells for kind in alarms.get(cell["variant"], [])]
+        remarks += [stale[cells[0]["method"]]] if stale and cells[0]["method"] in stale else []
+        found.append(
+            Standing(
+                curve=curve_name(cells[0]),
+                method=cells[0]["method"],
+                cells=tuple(cells),
+                cell=here,
+                rank=rank.get("rank"),
+                tie=bool(rank.get("tie")),
+                why=rank.get("unranked") if here else None,
+                read_off={removed: _claimed(cells, removed) for removed in AT},
+                area=curve.get("area"),
+                no_area=curve.get("why"),
+                remarks=[*_remarks(cells, here), *dict.fromkeys(remarks)],
+            )
+        )
+    return sorted(found, key=_place)
+
+
+def _curves(board: Board, shows: Callable[[Cell], bool]) -> list[list[Cell]]:
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in board.cells:
+        if cell["subset"] is None and cell["level_kind"] != "none" and shows(cell):
+            unsupported = cell["variant"] if cell.get("status") == "unsupported" else ""
+            groups.setdefault((curve_name(cell), unsupported), []).append(cell)
+    return list(groups.values())
+
+
+def _claimed(cells: Sequence[Cell], removed: float) -> ReadOff | None:
+    """Nothing is read off a curve with a cell at the floor, a mean of some subsets, or samples that were not run."""
+    if any(cell["floor"] or is_partial(cell) or cell["n_failed"] for cell in cells):
+        return None
+    known = [(c["removed_mean"], c["score"]) for c in cells if None not in (c["removed_mean"], c["score"])]
+    return read_off(known, removed)
+
+
+def _remarks(cells: Sequence[Cell], here: Cell | None) -> list[str]:
+    first = cells[0]
+    found = [str(first["note"])] if "note" in first else []
+    found += ["floor"] if any(cell["floor"] for cell in cells) else []
+    bound = [cell for cell in cells if cell["bound_by"]]
+    if bound:
+        found.append("bound by protection" + ("" if here in bound or len(bound) == len(cells) else " at some levels"))
+    failed = sum(cell["n_failed"] for cell in cells)
+    return found + ([f"{failed} not run"] if failed else [])
+
+
+def _place(row: Standing) -> tuple[Any, ...]:
+    apart = row.cells[0]["query_mode"] != "agnostic", row.cells[0]["query_mode"]
+    score = row.cell["score"] if row.cell else None
+    shown = row.overall if score is None else score
+    more = -(row.overall or 0.0), row.curve
+    return *apart, row.rank is None, row.rank or 0, row.cell is None, shown is None, -(shown or 0.0), *more

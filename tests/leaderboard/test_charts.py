@@ -1,0 +1,102 @@
+"""Charts as the browser gets them."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from harness.merging import board_of
+from harness.reading import read
+from harness.variants import Variant
+from leaderboard.charts import curve_chart, points, styles
+from tests.harness.made_runs import FULL, both, lines_of, write_run
+
+
+def cells(path: Path, control: float = 100, **more: Any) -> list[dict[str, Any]]:
+    lines = lines_of(FULL, both(control))
+    for method, level in product(("knorm", "random"), (0.25, 0.5, 0.75)):
+        lines += lines_of(Variant(method, "head", "removed", level), both(control * (1 - level)), **more)
+    return board_of([read(write_run(path / "run", lines))], "toy", 64).cells
+
+
+def layers(spec: dict[str, Any], mark: str) -> list[dict[str, Any]]:
+    return [layer for layer in spec["layer"] if layer["mark"]["type"] == mark]
+
+
+def rows(spec: dict[str, Any], layer: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(spec["datasets"][layer["data"]["name"]])
+
+
+def test_no_two_of_seventy_curves_share_marker_and_dash() -> None:
+    methods = [f"method {number}" for number in range(17)]
+    curves = [(f"{method} {budget}", method) for method, budget in product(methods, ("head", "layer", "global", "tau"))]
+    found = styles(curves, methods)
+    assert len({(style.shape, tuple(style.dash)) for style in found.values()}) == len(curves) == 68
+
+
+def test_a_method_looks_the_same_on_every_board() -> None:
+    methods = ["a", "b", "c", "d"]
+    few = styles([("c head", "c")], methods)
+    many = styles([(f"{name} head", name) for name in methods], methods)
+    assert few["c head"] == many["c head"]
+
+
+def test_curves_bands_and_control(tmp_path: Path) -> None:
+    spec = curve_chart(cells(tmp_path), log=False).to_dict()
+    (line,), (band,), (rule,) = layers(spec, "line"), layers(spec, "area"), layers(spec, "rule")
+    assert {row["curve"] for row in rows(spec, line)} == {"knorm head", "random head"}
+    assert band["encoding"]["y"]["field"] == "low" and band["encoding"]["y2"]["field"] == "high"
+    assert rule["mark"]["strokeDash"] and [row["score"] for row in rows(spec, rule)] == [100.0]
+    assert line["encoding"]["x"]["field"] == "removed"
+    tips = {tip["field"] for tip in layers(spec, "point")[0]["encoding"]["tooltip"]}
+    assert {"variant", "score", "interval", "removed", "factor", "samples", "settings"} <= tips
+
+
+def test_the_log_axis_is_over_the_compression_factor(tmp_path: Path) -> None:
+    spec = curve_chart(cells(tmp_path), log=True).to_dict()
+    (line,) = layers(spec, "line")
+    assert line["encoding"]["x"]["field"] == "factor" and line["encoding"]["x"]["scale"]["type"] == "log"
+    factors = {row["variant"]: row["factor"] for row in rows(spec, line)}
+    assert factors["knorm head 0.75"] == 4.0
+
+
+def test_the_legend_chooses_and_some_stand_out_at_first(tmp_path: Path) -> None:
+    spec = curve_chart(
+        cells(tmp_path), log=False, order=["random head", "knorm head"], bright=["random head"]
+    ).to_dict()
+    (chosen,) = spec["params"]
+    assert chosen["bind"] == "legend" and chosen["value"] == [{"curve": "random head"}]
+    (line,) = layers(spec, "line")
+    assert line["encoding"]["color"]["scale"]["domain"] == ["random head", "knorm head"]
+    assert line["encoding"]["opacity"]["condition"]["param"] == "chosen"
+
+
+def test_what_protection_binds_is_hollow(tmp_path: Path) -> None:
+    spec = curve_chart(cells(tmp_path, bound_by="protection"), log=False).to_dict()
+    filled = {layer["mark"]["filled"]: len(rows(spec, layer)) for layer in layers(spec, "point")}
+    assert filled == {True: 0, False: 6}
+
+
+def test_the_floor_is_grey_points_without_a_line(tmp_path: Path) -> None:
+    spec = curve_chart(cells(tmp_path, control=10), log=False).to_dict()
+    assert not layers(spec, "line") and not layers(spec, "area")
+    (grey,) = layers(spec, "point")
+    assert "color" not in grey["encoding"] and len(rows(spec, grey)) == 6
+
+
+def test_a_mean_of_some_subsets_is_called_that(tmp_path: Path) -> None:
+    some = [{**cell, "of_subsets": 13} if cell["subset"] is None else cell for cell in cells(tmp_path)]
+    (line,) = layers(curve_chart(some, log=False).to_dict(), "line")
+    assert line["encoding"]["y"]["title"] == "mean of 2 of 13 subsets"
+
+
+def test_points_without_a_figure_are_left_out(tmp_path: Path) -> None:
+    found = cells(tmp_path)
+    overall = [cell for cell in found if cell["subset"] is None]
+    overall[1]["score"], overall[2]["removed_mean"] = None, 1.0
+    assert set(points(found)["variant"]) == {cell["variant"] for cell in overall} - {
+        overall[1]["variant"],
+        overall[2]["variant"],
+    }
+    assert points([]).empty and curve_chart([], log=False).to_dict()["layer"] == []

@@ -1,0 +1,118 @@
+"""What is found under a results folder, what is kept between starts, and what is never read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.merging import boards
+from harness.reading import read
+from harness.results import RunFolder
+from leaderboard import library
+from leaderboard.library import open_library, stamps
+from tests.harness.made_runs import FULL, KEYDIFF, KNORM, both, lines_of, write_run
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    write_run(tmp_path / "results" / "one", [*lines_of(FULL, both(100)), *lines_of(KNORM, both(60))])
+    write_run(tmp_path / "results" / "deeper" / "two", [*lines_of(FULL, both(100)), *lines_of(KEYDIFF, both(70))])
+    write_run(tmp_path / "results" / "other", [*lines_of(FULL, both(90)), *lines_of(KEYDIFF, both(70))])
+    return tmp_path / "results"
+
+
+def test_runs_with_one_control_share_a_board_as_the_report_has_it(results: Path) -> None:
+    found = open_library([results])
+    names = [[entry.name for entry in group.entries] for group in found.groups]
+    assert sorted(map(sorted, names)) == [["one", "two"], ["other"]]
+    shared = next(group for group in found.groups if len(group.entries) == 2)
+    by_report = boards([entry.reading for entry in shared.entries])[0]
+    assert found.board(shared).cells == json.loads(json.dumps(by_report.cells))
+    assert found.board(shared).ranks == by_report.ranks
+    assert shared.parts[0].engines == ("masked",) and shared.parts[0].levels == (("removed", 0.5),)
+
+
+def test_a_cached_start_reads_no_summary(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = open_library([results])
+    for group in first.groups:
+        first.board(group)
+
+    def fail(self: RunFolder) -> None:
+        raise AssertionError(f"{self.path} was read")
+
+    monkeypatch.setattr(RunFolder, "summary", fail)
+    monkeypatch.setattr(RunFolder, "lines", fail)
+    again = open_library([results])
+    assert [group.key for group in again.groups] == [group.key for group in first.groups]
+    for group in again.groups:
+        assert again.board(group).cells == first.board(first.groups[again.groups.index(group)]).cells
+
+
+def test_a_changed_run_is_read_anew(results: Path) -> None:
+    before, first = stamps([results]), open_library([results])
+    write_run(results / "one", [*lines_of(FULL, both(100)), *lines_of(KNORM, both(10))])
+    os.utime(results / "one" / "summary.json", ns=(1, 1))
+    assert stamps([results]) != before
+    group = next(group for group in open_library([results]).groups if len(group.entries) == 2)
+    scores = {cell["variant"]: cell["score"] for cell in open_library([results]).board(group).cells}
+    assert scores["knorm head 0.5"] == 10
+    assert {one.key for one in first.groups} == {one.key for one in open_library([results]).groups}
+
+
+def test_a_damaged_cache_costs_time_only(results: Path) -> None:
+    keys = [group.key for group in open_library([results]).groups]
+    for file in library.cache_folder().iterdir():
+        file.write_text("{", encoding="utf-8")
+    assert [group.key for group in open_library([results]).groups] == keys
+
+
+def test_links_out_of_the_results_are_listed_and_not_read(results: Path, tmp_path: Path) -> None:
+    outside = write_run(tmp_path / "elsewhere", [*lines_of(FULL, both(100)), *lines_of(KNORM, both(1))])
+    (results / "linked").symlink_to(outside)
+    (results / "deep").mkdir()
+    (results / "deep" / "linked").symlink_to(outside)
+    (results / "parent").symlink_to(tmp_path)
+    for name in ("run.json", "samples.jsonl", "items.jsonl", "summary.json"):
+        folder = write_run(results / f"link-{name}", [*lines_of(FULL, both(100)), *lines_of(KNORM, both(2))])
+        (folder / name).unlink()
+        (folder / name).symlink_to(outside / name)
+    found = open_library([results])
+    assert {entry.name for entry in found.entries} == {"one", "two", "other"}
+    assert len(found.broken) == 6 and all("link" in one.reason for one in found.broken)
+
+
+def test_a_results_folder_may_itself_be_a_link(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "shortcut").symlink_to(results)
+    assert len(open_library([tmp_path / "shortcut", results]).entries) == 3
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "nonsense", '{"schema_version": 99}', "[" * 100_000, "\x00", '"\\ud800"']
+)
+def test_a_foreign_run_file_breaks_its_own_folder_alone(results: Path, content: str) -> None:
+    (results / "one" / "run.json").write_text(content, encoding="utf-8")
+    found = open_library([results])
+    assert {entry.name for entry in found.entries} == {"two", "other"}
+    assert [one.name for one in found.broken] == ["one"] and found.broken[0].reason
+
+
+def test_a_board_that_breaks_says_so(results: Path) -> None:
+    found = open_library([results])
+    group = next(group for group in found.groups if len(group.entries) == 2)
+    (results / "one" / "samples.jsonl").write_text("{}\n", encoding="utf-8")
+    with pytest.raises(HarnessError):
+        found.board(group)
+
+
+def test_a_folder_asked_for_itself(results: Path) -> None:
+    assert [entry.name for entry in open_library([results / "one"]).entries] == ["one"]
+    assert read(results / "one").name == "one"
