@@ -111,7 +111,7 @@ def curve_chart(
     methods: Sequence[str] = (),
     order: Sequence[str] = (),
     bright: Sequence[str] | None = None,
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """Score over measured removed fraction (``log``: over the compression factor, on a log axis), a line a curve.
 
     methods   decides colours and markers by its order
@@ -173,7 +173,7 @@ def _control(table: pd.DataFrame, y: alt.Y) -> list[alt.Chart]:
     base = alt.Chart(table.head(1))
     rule = base.mark_rule(strokeDash=[7, 5], strokeWidth=1.6, color=GREY).encode(y=y, tooltip=list(TOOLTIP[:3]))
     label = f"{CONTROL} {table['score'].iloc[0]:.1f}"
-    place = {"align": "left", "dx": 5, "dy": 11, "color": GREY, "fontSize": 12}
+    place: dict[str, Any] = {"align": "left", "dx": 5, "dy": 11, "color": GREY, "fontSize": 12}
     return [rule, base.mark_text(text=label, **place).encode(y=y, x=alt.value(0))]
 
 
@@ -194,9 +194,9 @@ def _lines(
 ) -> list[alt.Chart]:
     if table.empty:
         return []
-    first = None if bright is None else [{"curve": name} for name in bright if name in names]
+    first = [{"curve": name} for name in bright or () if name in names]
     chosen = alt.selection_point(
-        name="chosen", fields=["curve"], bind="legend", toggle="event.shiftKey", **({"value": first} if first else {})
+        name="chosen", fields=["curve"], bind="legend", toggle="event.shiftKey", value=first or alt.Undefined
     )
 
     def scale(part: str) -> alt.Scale:

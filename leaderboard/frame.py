@@ -108,7 +108,7 @@ def _filtered(library: Library) -> View:
     groups, chosen, common = library.groups, {}, []
     with st.sidebar:
         for key, label, of in FILTERS:
-            values = {brief(value) for group in library.groups for value in of(group)}
+            values = {brief(value) for group in library.groups for value in of(group) if value is not None}
             options = sorted(values, key=lambda one: (not one.isdigit(), int(one) if one.isdigit() else 0, one))
             if len(options) < 2:
                 common += [(label, option) for option in options]

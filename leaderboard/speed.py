@@ -57,7 +57,7 @@ def measured(lines: Iterable[Line], figure: Figure) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def speed_chart(table: pd.DataFrame, figure: Figure, methods: Sequence[str]) -> alt.LayerChart:
+def speed_chart(table: pd.DataFrame, figure: Figure, methods: Sequence[str]) -> alt.LayerChart | alt.FacetChart:
     """The figure over the measured removed fraction, a line a curve in the look that its method has on all pages; the
     full cache is a dashed rule."""
     pruned, control = table[table["curve"] != CONTROL], table[table["curve"] == CONTROL]

@@ -81,7 +81,7 @@ def token_table(
     return table
 
 
-def token_chart(table: pd.DataFrame, theme: str = "light", width: int = WIDTH) -> alt.LayerChart:
+def token_chart(table: pd.DataFrame, theme: str = "light", width: int = WIDTH) -> alt.LayerChart | alt.FacetChart:
     """Background and letters are the stronger the more heads kept a token; what all of them kept is underlined, what
     none of them did is struck through. The figure shows on hovering."""
     lines = int(table["line"].max()) + 1 if len(table) else 1
@@ -131,7 +131,7 @@ def head_table(shares: NDArray[np.float64]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["layer", "head", "kept"])
 
 
-def head_chart(table: pd.DataFrame) -> alt.LayerChart:
+def head_chart(table: pd.DataFrame) -> alt.LayerChart | alt.FacetChart:
     """Layer by head; with few heads the figures stand in the cells."""
     heads = int(table["head"].max()) + 1 if len(table) else 0
     x = alt.X("head:O", title="KV head", axis=alt.Axis(labelAngle=0, orient="top"))
