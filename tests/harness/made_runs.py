@@ -23,9 +23,10 @@ Scores = Mapping[str, Sequence[float | None]]
 
 
 def lines_of(variant: Variant, scores: Scores, **more: Any) -> list[Line]:
-    """A line a score; None is a sample that ran out of memory. ``removed`` sets the measured fraction."""
+    """A line a score; None is a sample that ran out of memory. ``removed`` sets the measured fraction, which is the
+    level where that is one."""
     given = dict(more)
-    removed = given.pop("removed", 0.0 if variant.level_kind == "none" else variant.level)
+    removed = given.pop("removed", variant.level if variant.level_kind == "removed" else 0.0)
     asked = {"requested_removed": given.pop("requested")} if "requested" in given else {}
     found = []
     for subset, values in scores.items():
