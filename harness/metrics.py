@@ -36,7 +36,7 @@ def of_cell(lines: Sequence[Line], subsets: Collection[str], pass_at: Sequence[i
     whole = {name: own for name, own in values.items() if {one.subset for one in own.values()} == set(subsets)}
     if pass_at:
         means |= rollout_metrics(lines, pass_at)
-        for name, passed in pass_by_problem(lines, pass_at).items():
+        for name, passed in ((name, some) for name, some in pass_by_problem(lines, pass_at).items() if some):
             whole[name] = {sample: Scored("", value) for sample, value in passed.items()}
     return Metrics(means, _intervals(whole, contexts_of(lines), seed))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
 
 
 def _cell(variant: str, removed: float, value: float | None, **more: Any) -> dict[str, Any]:
-    method, budget, *_ = variant.split(" ")
+    method, budget = (*variant.split(" "), "none")[:2]
     return {
         "variant": variant,
         "method": method,
@@ -162,7 +163,8 @@ def test_a_plugin_in_results_gets_a_card_from_the_run_alone(tmp_path: Path) -> N
 
 def _with_plugin(path: Path, name: str) -> Path:
     more = {"method": name, "variant": f"{name} head 0.5", "options": '{"power": 2}'}
-    folder = write_run(path / "run", lines_of(FULL, both(90.0)) + lines_of(KNORM, both(50.0), **more))
+    pruned = [line.model_copy(update=more) for line in lines_of(KNORM, both(50.0))]
+    folder = write_run(path / "run", lines_of(FULL, both(90.0)) + pruned)
     variants = [FULL.fields(), {**KNORM.fields(), **more}]
     run = {"model": "tiny", "dtype": "float32", "device": "cpu", "seed": 0, "variants": variants}
     edit_json(folder / "run.json", configuration=run)
@@ -206,7 +208,8 @@ def test_without_any_run_the_cards_are_there(page: Any, tmp_path: Path) -> None:
 def test_a_hostile_plugin_name_is_shown_letter_by_letter(page: Any, tmp_path: Path) -> None:
     app = page(_with_plugin(tmp_path, HOSTILE))
     heading = next(one.value for one in app.markdown if one.value.startswith("####") and "evil" in one.value)
-    assert "](" not in heading and "<img" not in heading and "$$" not in heading and ":red[" not in heading
+    live = re.sub(r"\\.", "", heading)  # what is escaped has no meaning
+    assert "](" not in live and "<img" not in live and "$$" not in live and ":red[" not in live
     assert ":violet-badge[plugin]" in heading
 
 
