@@ -161,7 +161,7 @@ def _csv_rows(board: Board) -> Iterable[dict[str, Any]]:
     for run in reversed(board.runs):
         runs |= {cell["variant"]: run for cell in run.summary["cells"]}
     for cell in board.cells:
-        run = runs[cell["variant"]]
+        run = runs.get(cell["variant"], board.runs[0])
         overall = cell["subset"] is None
         pair = control.get(cell["variant"], {}) if overall else {}
         rank = ranked.get(cell["variant"], {}) if overall else {}
