@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import csv
+import io
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
@@ -15,11 +16,11 @@ from harness.merging import Board
 from harness.ranking import is_partial
 from harness.sheets import level_text
 from leaderboard import code
-from leaderboard.charts import CONTROL, MOST_BRIGHT, curve_chart
+from leaderboard.charts import CONTROL, MOST_BRIGHT, curve_chart, points
 from leaderboard.frame import View, frame, plain
 from leaderboard.library import Group
 from leaderboard.standing import AT, ReadOff, Standing, standings
-from leaderboard.text import brief, clean
+from leaderboard.text import brief
 
 #: boards shown at first, and more with each press of the button
 FEW = 4
@@ -139,7 +140,7 @@ def _chart(
     if len(drawn) > MOST_BRIGHT:
         best = sorted(drawn, key=lambda row: -1.0 if row.overall is None else row.overall, reverse=True)
         bright = [brief(row.curve) for row in best[:MOST_BRIGHT]]
-    if all(cell["score"] is None for cell in cells):
+    if points(cells).empty:
         st.info("Nothing was measured here.")
         return
     order = [brief(row.curve) for row in rows]
@@ -281,12 +282,20 @@ def _said(board: Board, rows: Sequence[Standing], level: Level | None) -> Iterab
 
 def csv_of(board: Board) -> str:
     """All cells of a board with all fields. A text that a spreadsheet would take for a formula gets a ' before it."""
-    safe = json.loads(json.dumps(board.cells), object_hook=lambda row: {k: _no_formula(v) for k, v in row.items()})
-    return formats.to_csv([Board(**{**vars(board), "cells": safe})])
+    out = io.StringIO()
+    rows = csv.reader(io.StringIO(formats.to_csv([board])))
+    csv.writer(out, lineterminator="\n").writerows([_no_formula(text) for text in row] for row in rows)
+    return out.getvalue()
 
 
-def _no_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else clean(value)
+def _no_formula(text: str) -> str:
+    if not text.startswith(("=", "+", "-", "@", "\t")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
 
 
 def _file_name(title: str) -> str:

@@ -100,4 +100,4 @@ def test_points_without_a_figure_are_left_out(tmp_path: Path) -> None:
         overall[1]["variant"],
         overall[2]["variant"],
     }
-    assert points([]).empty and curve_chart([], log=False).to_dict()["layer"] == []
+    assert points([]).empty
