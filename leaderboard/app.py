@@ -20,6 +20,7 @@ ICON = Image.new("RGB", (32, 32), "white")
 for place, length in enumerate((26, 18, 11, 6)):
     ICON.paste((59, 130, 196), (3, 4 + 7 * place, 3 + length, 8 + 7 * place))
 
+#: name -> title, icon; the files are not in a folder named pages, which Streamlit would make a menu of on its own
 PAGES = {
     "overview": ("Overview", ":material/show_chart:"),
     "benchmark": ("Benchmark", ":material/grid_on:"),
@@ -33,8 +34,8 @@ PAGES = {
 st.set_page_config(page_title="KV-cache pruning board", page_icon=ICON, layout="wide")
 st.navigation(
     [
-        st.Page(ROOT / "leaderboard" / "pages" / f"{name}.py", title=title, icon=icon, url_path=name)
+        st.Page(ROOT / "leaderboard" / "views" / f"{name}.py", title=title, icon=icon, url_path=name)
         for name, (title, icon) in PAGES.items()
-        if (ROOT / "leaderboard" / "pages" / f"{name}.py").is_file()
+        if (ROOT / "leaderboard" / "views" / f"{name}.py").is_file()
     ]
 ).run()

@@ -62,7 +62,7 @@ def main() -> None:
     with served([arguments.results]) as address:
         for picture in PICTURES:
             page = picture.address.strip("/").partition("?")[0] or "overview"
-            if not (ROOT / "leaderboard" / "pages" / f"{page}.py").is_file():
+            if not (ROOT / "leaderboard" / "views" / f"{page}.py").is_file():
                 print(f"{picture.name}: there is no page {page}", file=sys.stderr)
                 continue
             with browser(arguments.out, dark=picture.dark, height=picture.height) as driver:

@@ -13,7 +13,7 @@ from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, both, write_run
 from tests.harness.made_runs import lines_of as made
 
-PAGE = Path(__file__).parents[2] / "leaderboard" / "pages" / "adaptivity.py"
+PAGE = Path(__file__).parents[2] / "leaderboard" / "views" / "adaptivity.py"
 
 
 def opened(monkeypatch: pytest.MonkeyPatch, results: Path, cache: Path) -> AppTest:

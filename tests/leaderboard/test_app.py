@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from harness.board import APP, RESULTS, command
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "leaderboard" / "pages").glob("*.py"))
+PAGES = sorted((ROOT / "leaderboard" / "views").glob("*.py"))
 
 
 @pytest.fixture(autouse=True)

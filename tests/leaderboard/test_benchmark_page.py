@@ -12,7 +12,7 @@ from harness.results import Line
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, both, write_run
 from tests.harness.made_runs import lines_of as made
 
-PAGE = Path(__file__).parents[2] / "leaderboard" / "pages" / "benchmark.py"
+PAGE = Path(__file__).parents[2] / "leaderboard" / "views" / "benchmark.py"
 
 
 @pytest.fixture(autouse=True)

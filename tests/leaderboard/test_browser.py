@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from selenium.webdriver.remote.webelement import WebElement
 
 ROOT = Path(__file__).parents[2]
-HERE = sorted(file.stem for file in (ROOT / "leaderboard" / "pages").glob("*.py"))
+HERE = sorted(file.stem for file in (ROOT / "leaderboard" / "views").glob("*.py"))
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")
 
 COMMITTED = ROOT / "results" / "smollm2-135m-needles-b492aebd"

@@ -30,7 +30,7 @@ from tests.harness.made_runs import FULL, KNORM, RANDOM, lines_of, write_run
 from tests.leaderboard.test_inside import SAMPLE, masks_of
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "leaderboard" / "pages" / "inside.py"
+PAGE = ROOT / "leaderboard" / "views" / "inside.py"
 #: the six tokens behind the template's two
 HOSTILE = (
     "<script>alert(1)</script>",

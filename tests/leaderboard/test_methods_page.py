@@ -21,7 +21,7 @@ from leaderboard.standing import read_off
 from tests.harness.made_runs import FULL, KNORM, both, edit_json, lines_of, write_run
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "leaderboard" / "pages" / "methods.py"
+PAGE = ROOT / "leaderboard" / "views" / "methods.py"
 HOSTILE = "evil](javascript:alert(1)) <img src=x onerror=alert(1)> $$x$$ :red[x]"
 
 

@@ -24,7 +24,7 @@ from tests.harness.made_runs import FULL, both, edit_json, lines_of, write_run
 
 #: longest name that a run folder may have in its records
 MOST_NAME = 1_000
-PAGE = Path(__file__).parents[2] / "leaderboard" / "pages" / "overview.py"
+PAGE = Path(__file__).parents[2] / "leaderboard" / "views" / "overview.py"
 HOSTILE = (
     "<script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from harness.errors import HarnessError
 from leaderboard.published import FILE, load, results_table, rollout_points, table
 
-PAGE = Path(__file__).parents[2] / "leaderboard" / "pages" / "published.py"
+PAGE = Path(__file__).parents[2] / "leaderboard" / "views" / "published.py"
 QWEN8, LLAMA, QWEN32 = "Qwen3-8B", "Llama-3.1-8B-Instruct", "Qwen3-32B"
 #: arXiv 2601.07891: full -> pruned
 RESULTS = {

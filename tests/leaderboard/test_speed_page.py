@@ -14,7 +14,7 @@ from leaderboard.speed import FIGURES, measured, speed_chart
 from tests.harness.made_runs import FULL, KNORM, RANDOM, both, lines_of, write_run
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "leaderboard" / "pages" / "speed.py"
+PAGE = ROOT / "leaderboard" / "views" / "speed.py"
 MIB = 2**20
 BYTES, PEAK, FIRST, RATE = FIGURES
 
