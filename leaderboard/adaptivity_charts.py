@@ -29,7 +29,7 @@ def spread_chart(
     dots = table.rename(columns={by: "name"}).copy()
     dots["jitter"] = [(place * 3) % JITTER for place in range(len(dots))]
     y = alt.Y("name:N", sort=names, title=None, scale=alt.Scale(domain=names), axis=alt.Axis(labelLimit=260))
-    x = alt.X("removed:Q", title=title, scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format=".1f"))
+    x = alt.X("removed:Q", title=title, scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format=".1f", tickCount=10))
     base = alt.Chart(boxes).encode(y=y)
     told = [
         "name",
@@ -56,14 +56,15 @@ def spread_chart(
 
 def threshold_chart(
     curves: pd.DataFrame, points: pd.DataFrame, tau: float, ends: tuple[float, float], look: Look
-) -> alt.VConcatChart:
-    """Above, what each threshold would remove (mean, and the middle 80 % of prompts), with what was measured at the
-    thresholds that were run; below, the scores measured there. The line is the slider's threshold.
+) -> tuple[alt.LayerChart | alt.FacetChart, alt.LayerChart | alt.FacetChart]:
+    """What each threshold would remove (mean, and the middle 80 % of prompts), with what was measured at the thresholds
+    that were run; and the scores measured there. The line is the slider's threshold. Two charts, as Vega-Lite gives
+    parts of one no width of their container.
 
     points   ``name, tau, removed, score, low, high, full``: a row a threshold that was run, ``full`` the control's
     """
     names = list(dict.fromkeys([*curves["name"], *points["name"]]))
-    x = alt.X("tau:Q", title="threshold τ", scale=alt.Scale(domain=list(ends), nice=False))
+    x = alt.X("tau:Q", title="threshold τ", scale=alt.Scale(domain=list(ends), nice=False), axis=alt.Axis(tickCount=12))
     color, shape = colours(names, "benchmark"), shapes(names, "benchmark")
     here = alt.Chart(pd.DataFrame({"tau": [tau]})).mark_rule(color=look.ink, strokeWidth=1.5).encode(x=x)
     share = alt.Y("mean:Q", title=REMOVED, scale=alt.Scale(domain=[0, 1]))
@@ -80,7 +81,7 @@ def threshold_chart(
             x=x, y="removed:Q", text=alt.Text("score:Q", format=".0f")
         ),
         here,
-    ).properties(height=300, width="container")
+    ).properties(height=300)
     score = alt.Y("score:Q", title="score, measured", scale=alt.Scale(domain=[0, 100]))
     lower = alt.layer(
         dots.mark_rule(opacity=0.5).encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=color),
@@ -88,8 +89,8 @@ def threshold_chart(
         dots.mark_line().encode(x=x, y=score, color=color, strokeDash=dashes(names, "benchmark")),
         dots.mark_point(size=80, filled=True).encode(x=x, y=score, color=color, shape=shape, tooltip=seen),
         here,
-    ).properties(height=170, width="container")
-    return alt.vconcat(upper, lower)
+    ).properties(height=190)
+    return upper, lower
 
 
 def budget_cells(cells: Sequence[Cell], method: str, options: str) -> list[Cell]:

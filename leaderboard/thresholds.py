@@ -94,8 +94,9 @@ def any_threshold(prompts: Sequence[Prompt], lines: Lines, boards: Boards, sourc
         f"split evenly, so that no prompt is off by more than {error:.4f} here; “at least” and “at most” are the "
         "means’ bounds. What an answer then scores cannot be told, only measured."
     )
-    chart = threshold_chart(adaptivity.curves(named), points, tau, (low, high), look())
-    st.altair_chart(chart, key="curves")
+    told_chart, score_chart = threshold_chart(adaptivity.curves(named), points, tau, (low, high), look())
+    st.altair_chart(told_chart, key="curves")
+    st.altair_chart(score_chart, key="scores at thresholds")
     st.caption(
         "Lines: mean removed over prompts at the bins’ edges, where there is no error of binning; bands: the "
         "middle 80 % of prompts. Markers: thresholds that were run, with their measured removed and (as a number,"
