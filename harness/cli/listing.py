@@ -1,0 +1,60 @@
+"""Commands that list what there is, and check a method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.app import app
+from harness.cli.flags import Plugins, Texts, flag, quiet
+
+
+@app.command()
+def methods(plugin: Plugins = None) -> None:
+    """List the pruning methods: what each is, its paper, phases, default budget, cost and options."""
+    from harness import listings
+
+    listings.print_methods(plugin or [])
+
+
+@app.command("check-method")
+def check_method(
+    name: Annotated[str, typer.Argument(help="a method's name")],
+    plugin: Annotated[Path | None, flag("Python file that registers the method")] = None,
+    option: Annotated[Texts, flag("NAME.OPTION=VALUE, one value each")] = None,
+    model: Annotated[str, flag("take this model's shape; for methods that need weights for a model")] = "",
+) -> None:
+    """Check that a method does what every method must: scores, masks, decoding, state. Small random models, no
+    download. Exit code 1 where a check fails."""
+    quiet()
+    from harness import conformance
+
+    suite = conformance.prepare(name, plugin, option or [], model)
+    outcomes = list(suite.outcomes())
+    conformance.print_outcomes(suite.title, outcomes)
+    raise typer.Exit(int(any(found.status == conformance.FAILED for found in outcomes)))
+
+
+@app.command()
+def benchmarks() -> None:
+    """List the benchmarks with their subsets."""
+    from harness import listings
+
+    listings.print_benchmarks()
+
+
+@app.command()
+def models(
+    fetch: Annotated[str | None, flag("only fetch and convert this embedded model, unless it is there")] = None,
+) -> None:
+    """List the embedded model and well-known ones: KV bytes a token and at 128,000 tokens, surrogate overhead."""
+    quiet()
+    from harness import listings
+    from harness import models as known
+
+    if fetch is None:
+        listings.print_models()
+    else:
+        print(f"{fetch} lies in {known.fetch(fetch)}")
