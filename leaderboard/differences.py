@@ -13,16 +13,6 @@ from leaderboard.library import Group, Library
 
 Row = dict[str, Any]
 OVERALL, GROUP, SUBSET = "overall", "group", "subset"
-#: the four kinds of RULER's tasks: Hsieh et al., arXiv 2404.06654, section 3
-RULER = {
-    "retrieval": (
-        *("niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3"),
-        *("niah_multivalue", "niah_multiquery"),
-    ),
-    "tracing": ("vt",),
-    "aggregation": ("cwe", "fwe"),
-    "question answering": ("qa_1", "qa_2"),
-}
 
 
 class Column(NamedTuple):
@@ -72,13 +62,6 @@ def siblings(groups: Sequence[Group], group: Group) -> list[Group]:
 def _family(benchmark: str) -> str:
     first, _, rest = benchmark.partition("ruler-")
     return f"{first}ruler" if rest else benchmark
-
-
-def categories(benchmark: str, recorded: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """The groups of a benchmark's subsets: RULER's kinds of task, else those that the run wrote down of it."""
-    if _family(benchmark).removeprefix("fidelity:") == "ruler":
-        return RULER
-    return {group: tuple(subsets) for group, subsets in recorded.items()}
 
 
 def columns(subsets: Sequence[str], of: int | None, groups: Mapping[str, Sequence[str]]) -> list[Column]:

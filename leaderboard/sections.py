@@ -10,7 +10,7 @@ from harness.errors import HarnessError
 from harness.pairs import scores_of
 from harness.ranking import curve_name, level_of
 from harness.results import Line
-from leaderboard.differences import SUBSET, Column, Row, categories, columns, differences_of, siblings
+from leaderboard.differences import SUBSET, Column, Row, columns, differences_of, siblings
 from leaderboard.frame import View, plain
 from leaderboard.heatmaps import difference_chart, difference_table, level_name, levels
 from leaderboard.library import Group
@@ -75,7 +75,7 @@ def columns_of(view: View, group: Group) -> list[Column]:
     known = list(dict.fromkeys(cell["subset"] for cell in board.cells if cell["subset"] is not None))
     of = next((cell["of_subsets"] for cell in board.cells if cell.get("of_subsets")), None)
     fact = board.runs[0].facts.get(group.part.benchmark)
-    found = columns(known, of, categories(group.part.benchmark, fact.groups if fact else {}))
+    found = columns(known, of, fact.groups if fact else {})
     return found if max(of or 0, len(known)) > 1 else found[:1]
 
 

@@ -13,7 +13,7 @@ from harness.pairs import scores_of
 from harness.results import Line
 from harness.summary import summarise
 from leaderboard import closeness, drawn, questions
-from leaderboard.differences import RULER, SUBSET, Column, categories, columns, differences, lines_of, siblings
+from leaderboard.differences import SUBSET, Column, columns, differences, lines_of, siblings
 from leaderboard.heatmaps import cell_text, difference_chart, difference_table, level_name, levels
 from leaderboard.library import open_library
 from leaderboard.likeness import CORRELATION, SAME, correlation, likeness, same
@@ -99,11 +99,7 @@ def test_levels_are_in_order_and_named() -> None:
     assert [level_name(level) for level in found] == ["removed 0.25", "removed 0.5", "tau -4"]
 
 
-def test_rulers_subsets_are_in_one_kind_each_and_lengths_are_siblings(tmp_path: Path) -> None:
-    kinds = [subset for some in RULER.values() for subset in some]
-    assert len(kinds) == len(set(kinds)) == 13
-    assert categories("ruler", {}) == categories("fidelity:ruler-8k", {}) == RULER
-    assert categories("longbench", {"code": ["lcc"]}) == {"code": ("lcc",)}
+def test_lengths_of_a_model_are_siblings(tmp_path: Path) -> None:
     for length in (64, 128):
         lines = [*made(FULL, both(90.0), length=length), *made(KNORM, both(50.0), length=length)]
         write_run(tmp_path / str(length), lines)
