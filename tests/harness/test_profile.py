@@ -93,7 +93,8 @@ def test_samples_are_timed_and_kept_with_their_answers(
     [
         (("--length", "0"), "--length must be a whole number from 1"),
         (("--length", "1"), "--length must be at least 2, the tokens of the chat template, got 1"),
-        (("--length", "4096"), "needs 4130 positions"),
+        (("--length", "4096"), "it has 512 positions, --length asks for 4096"),
+        (("--length", "500"), "needs 534 positions"),
         (("--new-tokens", "none"), "--new-tokens must be a whole number from 1"),
         (("--method", "knrm"), "unknown method 'knrm'"),
         (("--model", "no/such"), "model 'no/such'"),
