@@ -74,6 +74,7 @@ class Record(Strict):
     commit: Annotated[str, Field(pattern="^[0-9a-f]{40}$")] | None
     dirty: bool | None
     method_hashes: dict[Name, Hash]
+    method_costs: dict[Name, Name] = {}
     seeds: Seeds
     data: Name | None
     benchmark_versions: dict[Name, Text]

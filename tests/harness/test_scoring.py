@@ -86,7 +86,7 @@ def test_mistakes(cli: Cli, tmp_path: Path) -> None:
     nowhere = tmp_path / "no" / "x.json"
     told("cannot be written", "--benchmark", "longbench", "--predictions", folder, "--json", nowhere)
     write(folder, pred=None)
-    told("line 1: pred must be strings", "--benchmark", "longbench", "--predictions", folder)
+    told("line 1: pred must be a text, got null", "--benchmark", "longbench", "--predictions", folder)
     write(folder, {name: [] for name in ROWS})
     told("has no predictions", "--benchmark", "longbench", "--predictions", folder)
 

@@ -145,7 +145,7 @@ def test_only_what_follows_the_thought_is_scored_and_all_of_it_is_stored(
 ) -> None:
     made = evaluator("full", thinking=thinking)
     ids = tuple(made.prompts.encode(text))
-    monkeypatch.setattr(runner, "decode_all", lambda *_: [[Answer(ids, "length", len(ids), (900,) * len(ids))]])
+    monkeypatch.setattr(runner, "decode_all", lambda *_: [[Answer(ids, "length", len(ids), (9,) * len(ids))]])
     Kept.seen = ()
     (item,) = some(1)
     (line,) = evaluate(made, [item._replace(benchmark=Kept())])

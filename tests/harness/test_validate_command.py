@@ -86,7 +86,7 @@ def test_the_committed_runs_are_fine_and_read_without_model_code() -> None:
 def test_what_the_harness_writes_is_fine(cli: Cli, runs: Runs) -> None:
     assert runs(*QUICK).code == 0
     ran = cli("validate", runs.out)
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, ""), ran.out
     assert ran.out.splitlines()[0] == f"{runs.folder.name}: fine"
     assert "note: the code of 'carded' was not checked: it is no method of this package" in ran.out
     assert "note: data_hash was not checked" in ran.out
