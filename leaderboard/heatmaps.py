@@ -109,7 +109,7 @@ def difference_chart(table: pd.DataFrame, look: Look, grey_ties: bool = True) ->
     colour = alt.Color(
         "difference:Q",
         title="points from the control",
-        scale=alt.Scale(domain=[-most, 0, most], range=list(look.diverging), clamp=True),
+        scale=alt.Scale(domain=[-most, 0, most], range=list(look.diverging), clamp=True, interpolate="rgb"),
         legend=alt.Legend(orient="top", gradientLength=220, gradientThickness=10, titleLimit=300, format="+.0f"),
     )
     hover = [

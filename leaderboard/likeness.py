@@ -74,7 +74,7 @@ def likeness_chart(
     colour = alt.Color(
         "value:Q",
         title=measure,
-        scale=alt.Scale(domain=domain, range=colours),
+        scale=alt.Scale(domain=domain, range=colours, interpolate="rgb"),
         legend=alt.Legend(orient="top", gradientLength=220, gradientThickness=10, format=style),
     )
     hover = [alt.Tooltip("a:N"), alt.Tooltip("b:N"), alt.Tooltip("value:Q", format=".3f"), alt.Tooltip("n:Q")]
