@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -38,10 +39,16 @@ def serve(results: Sequence[Path], port: int | None = None, address: str = "loca
         raise HarnessError("the leaderboard needs streamlit; python -m pip install 'streamlit>=1.67'")
     named = os.pathsep.join(str(path.resolve()) for path in results)
     with _warming(results):
+        server = subprocess.Popen(command(port, address, browser), env={**os.environ, RESULTS: named})
+        before = signal.signal(signal.SIGTERM, lambda *_: server.terminate())  # who stops us stops the server
         try:
-            return subprocess.run(command(port, address, browser), env={**os.environ, RESULTS: named}).returncode
+            return server.wait()
         except KeyboardInterrupt:
             return 0
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            server.terminate()
+            server.wait()
 
 
 @contextmanager

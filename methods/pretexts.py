@@ -69,7 +69,7 @@ def read(path: Path, label: str) -> Pretext:
         if key not in content:
             raise MethodError(f"{what} lacks the key {key}; it takes {' and '.join(KEYS)}")
         if not isinstance(content[key], str):
-            raise MethodError(f"{what}: {key} must be a text, got {str(content[key])[:60]!r}")
+            raise MethodError(f"{what}: {key} must be a text, got {repr(content[key])[:60]}")
     instruction, target = content["instruction"], content["target"]
     if not instruction.strip():
         raise MethodError(f"{what}: instruction must not be empty")

@@ -43,7 +43,7 @@ def profile_sweep(
 
 @profile.command("samples")
 def profile_samples(
-    method: Annotated[Texts, flag("methods (default: those that need no surrogate)")] = None,
+    method: Annotated[Texts, flag("methods (default: random, knorm, streaming_llm, kvzip, kvzip_plus)")] = None,
     benchmark: Annotated[str, typer.Option(help="where the samples come from")] = "needles",
     length: Annotated[int, typer.Option(min=1)] = 1024,
     subset: Annotated[Texts, flag("subsets (default: all)")] = None,

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,3 +54,28 @@ def test_streamlit_is_told_port_and_address() -> None:
     assert line[line.index("--server.port") + 1] == "8600"
     assert line[line.index("--server.headless") + 1] == "true"
     assert "--server.port" not in command(None, "localhost", browser=True)
+
+
+def test_the_server_ends_with_the_command() -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    line = [sys.executable, "-m", "harness", "leaderboard", "results", "--port", str(port), "--no-browser"]
+    board = subprocess.Popen(
+        line, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        while board.poll() is None and not _answers(port):
+            time.sleep(0.2)
+        board.send_signal(signal.SIGTERM)
+        assert board.wait(timeout=120) is not None
+        with pytest.raises(ProcessLookupError):  # nobody of its session is left
+            os.killpg(board.pid, 0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(board.pid, signal.SIGKILL)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("localhost", port)) == 0
