@@ -69,7 +69,7 @@ def test_the_legend_chooses_and_some_stand_out_at_first(tmp_path: Path) -> None:
     assert chosen["bind"] == "legend" and chosen["value"] == [{"curve": "random head"}]
     (line,) = layers(spec, "line")
     assert line["encoding"]["color"]["scale"]["domain"] == ["random head", "knorm head"]
-    assert line["encoding"]["opacity"]["condition"]["param"] == "chosen"
+    assert line["encoding"]["opacity"]["condition"][0]["param"] == "chosen"
 
 
 def test_what_protection_binds_is_hollow(tmp_path: Path) -> None:
