@@ -57,12 +57,11 @@ def _controls(view: View) -> tuple[bool, Level | None]:
     left, right = st.columns([1, 3], vertical_alignment="bottom")
     with left:
         chosen = st.selectbox(
-            "Rank at the level",
+            "Rank at the level (removed fraction)",
             texts,
             index=usual if texts else None,
             key="level",
             bind="query-params",
-            format_func=lambda text: f"{text} removed" if levels[text][0] == "removed" else text,
             help="Methods are ranked among those that were asked for the same level. For a threshold it is the removed "
             "fraction that the threshold was chosen for; what was then removed is measured, and may differ.",
         )

@@ -15,6 +15,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from harness.board import APP, RESULTS, command
+from tests.harness.driving import COMMITTED
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "leaderboard" / "views").glob("*.py"))
@@ -22,7 +23,7 @@ PAGES = sorted((ROOT / "leaderboard" / "views").glob("*.py"))
 
 @pytest.fixture(autouse=True)
 def _on_committed_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(RESULTS, str(ROOT / "results"))
+    monkeypatch.setenv(RESULTS, str(COMMITTED))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -60,7 +61,7 @@ def test_the_server_ends_with_the_command() -> None:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    line = [sys.executable, "-m", "harness", "leaderboard", "results", "--port", str(port), "--no-browser"]
+    line = [sys.executable, "-m", "harness", "leaderboard", str(COMMITTED), "--port", str(port), "--no-browser"]
     board = subprocess.Popen(
         line, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )

@@ -26,6 +26,7 @@ from leaderboard.token_grid import (
     token_chart,
     token_table,
 )
+from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, RANDOM, lines_of, write_run
 from tests.leaderboard.test_inside import SAMPLE, masks_of
 
@@ -189,7 +190,7 @@ def test_texts_that_may_not_be_shipped_leave_positions_alone(page: Any, tmp_path
 
 
 def test_without_masks_the_page_says_how_to_store_them(page: Any) -> None:
-    app = page(ROOT / "results")
+    app = page(COMMITTED)
     assert any("--store-masks" in block.value for block in app.code)
     assert not _charts(app)
     assert len(app.dataframe[0].value) > 0  # answers and differences are there all the same

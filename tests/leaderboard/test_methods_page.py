@@ -18,6 +18,7 @@ from leaderboard.cards import cards, plugin_cards
 from leaderboard.criteria import NOT_MEASURED, curves, fidelity_group, kl, rows, score
 from leaderboard.library import open_library
 from leaderboard.standing import read_off
+from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, both, edit_json, lines_of, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -189,7 +190,7 @@ def _criteria(app: AppTest) -> Any:
 
 
 def test_the_page_shows_criteria_and_a_card_of_each_method(page: Any) -> None:
-    app = page(ROOT / "results")
+    app = page(COMMITTED)
     table = _criteria(app).set_index("method")
     assert table.loc["streaming_llm head", "cost in prefill"] == "none"
     assert table.loc["kvzip global", "KL at 50% removed"] == NOT_MEASURED

@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from harness.results import Line
 from leaderboard.charts import CONTROL
 from leaderboard.speed import FIGURES, measured, speed_chart
+from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, RANDOM, both, lines_of, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +71,7 @@ def test_a_run_with_figures_is_shown(page: Any, tmp_path: Path) -> None:
 
 
 def test_where_nothing_was_measured_the_page_says_so_and_shows_no_figure(page: Any) -> None:
-    app = page(ROOT / "results")
+    app = page(COMMITTED)
     assert not app.subheader and not app.dataframe
     assert "physical cache, peak memory, time to first token, tokens per second" in app.info[0].value
     assert any("physical_bytes" in text.value for text in app.markdown)
