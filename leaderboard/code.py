@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 from harness.declarations import declared
 from harness.merging import Board
 from harness.reading import Reading
+from harness.validation.sources import Sources, Unknown
 from leaderboard.text import brief
 
 NOT_STATED = "not stated"
@@ -50,16 +50,12 @@ def _changed(run: Reading, method: str) -> bool:
 @cache
 def _hash_now(method: str, model: str, options: frozenset[str]) -> str | None:
     """The hash of a method's code in this package; None where it is not known, as for a plugin."""
-    if find_spec("harness.validation") is None:
-        return None
-    from harness.validation.sources import Sources, Unknown
-
     try:
-        return str(_sources(Sources).hash(method, model, sorted(options)))
+        return str(_sources().hash(method, model, sorted(options)))
     except (Unknown, OSError):
         return None
 
 
 @cache
-def _sources(kind: Any) -> Any:
-    return kind()
+def _sources() -> Sources:
+    return Sources()

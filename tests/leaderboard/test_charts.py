@@ -69,12 +69,8 @@ def test_the_legend_chooses_and_some_stand_out_at_first(tmp_path: Path) -> None:
     assert chosen["bind"] == "legend" and chosen["value"] == [{"curve": "random head"}]
     (line,) = layers(spec, "line")
     assert line["encoding"]["color"]["scale"]["domain"] == ["random head", "knorm head"]
-<<<<<<< HEAD
     (condition,) = line["encoding"]["opacity"]["condition"]
     assert condition["param"] == "chosen"
-=======
-    assert line["encoding"]["opacity"]["condition"][0]["param"] == "chosen"
->>>>>>> w-overview
 
 
 def test_what_protection_binds_is_hollow(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_view_in_the_address_is_the_view_that_was_chosen(some: Path) -> None:
     app.selectbox(key="level").set_value("0.75").run()
     assert titles(app) == ["tiny, toy at 64 tokens"] and methods(app) == ["full cache", "knorm head"]
 
-    shared = opened(model="tiny", method="knorm", log="true", level="0.75 removed")
+    shared = opened(model="tiny", method="knorm", log="true", level="0.75")
     assert titles(shared) == ["tiny, toy at 64 tokens"] and methods(shared) == ["full cache", "knorm head"]
     assert shared.toggle(key="log").value is True
     assert shared.dataframe[0].value["Score"].tolist() == app.dataframe[0].value["Score"].tolist() == [100.0, 22.5]
