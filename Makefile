@@ -11,7 +11,7 @@ run: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(BIN)/python -m harness models --fetch smollm2-135m
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 KVPRUNE_TEST_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
