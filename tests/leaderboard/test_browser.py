@@ -138,6 +138,15 @@ def test_a_filter_changes_the_address_and_a_reload_keeps_the_view(driver: WebDri
     assert one(driver, ".st-key-log input").is_selected()
 
 
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="known fault: another page starts without the filters")
+def test_going_to_another_page_keeps_the_filter(driver: WebDriver, address: str) -> None:
+    show(driver, f"{address}/?model=second-model")
+    one(driver, '[data-testid="stSidebarNavLink"][href*="benchmark"]').click()
+    until(lambda: "benchmark" in urlparse(driver.current_url).path, "the other page")
+    settled(driver)
+    until(lambda: query(driver).get("model") == ["second-model"], "the filter in the address", patience=20)
+
+
 def test_the_keyboard_reaches_filters_and_pages(driver: WebDriver, address: str) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys

@@ -132,19 +132,6 @@ def test_a_chosen_row_shows_its_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state["sample"] == "b"
 
 
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    def opened(results: Path) -> AppTest:
-        monkeypatch.setenv("KVPRUNE_RESULTS", str(results))
-        app = AppTest.from_file(str(PAGE), default_timeout=120).run()
-        assert not app.exception
-        return app
-
-    return opened
-
-
 def _run(path: Path, prediction: str = "an answer") -> Path:
     lines = lines_of(FULL, {"red": [100.0, 50.0], "blue": [0.0]}, kept_pairs=48, cached_pairs=48)
     lines += lines_of(KNORM, {"red": [40.0, 50.0], "blue": [10.0]}, kept_pairs=28, prediction=prediction)

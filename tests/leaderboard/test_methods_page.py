@@ -172,19 +172,6 @@ def _with_plugin(path: Path, name: str) -> Path:
     return folder
 
 
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    def opened(results: Path) -> AppTest:
-        monkeypatch.setenv("KVPRUNE_RESULTS", str(results))
-        app = AppTest.from_file(str(PAGE), default_timeout=120).run()
-        assert not app.exception
-        return app
-
-    return opened
-
-
 def _criteria(app: AppTest) -> Any:
     return next(frame.value for frame in app.dataframe if "cost in prefill" in frame.value)
 

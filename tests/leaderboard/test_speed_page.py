@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from harness.results import Line
 from leaderboard.charts import CONTROL
@@ -48,19 +47,6 @@ def test_the_chart_has_a_point_a_variant_and_the_control_as_a_rule() -> None:
     drawn = [row["value"] for name, rows in spec["datasets"].items() for row in rows]
     assert sorted(drawn) == [34.0, 64.0]
     assert {layer["mark"]["type"] for layer in spec["layer"]} == {"line", "point", "rule"}
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    def opened(results: Path) -> AppTest:
-        monkeypatch.setenv("KVPRUNE_RESULTS", str(results))
-        app = AppTest.from_file(str(PAGE), default_timeout=120).run()
-        assert not app.exception
-        return app
-
-    return opened
 
 
 def test_a_run_with_figures_is_shown(page: Any, tmp_path: Path) -> None:
