@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:  # `streamlit run` knows the script's own folder alone
     sys.path.insert(0, str(ROOT))
 
+from leaderboard.frame import sidebar  # noqa: E402
+
 #: bars that get shorter; an icon by name would be fetched from a server of Google's
 ICON = Image.new("RGB", (32, 32), "white")
 for place, length in enumerate((26, 18, 11, 6)):
@@ -32,10 +34,12 @@ PAGES = {
 }
 
 st.set_page_config(page_title="KV-cache pruning board", page_icon=ICON, layout="wide")
-st.navigation(
+page = st.navigation(
     [
         st.Page(ROOT / "leaderboard" / "views" / f"{name}.py", title=title, icon=icon, url_path=name)
         for name, (title, icon) in PAGES.items()
         if (ROOT / "leaderboard" / "views" / f"{name}.py").is_file()
     ]
-).run()
+)
+sidebar()
+page.run()

@@ -14,11 +14,13 @@ import streamlit as st
 from leaderboard.library import Group, Library, open_library, stamps
 from leaderboard.text import brief, plain
 
-__all__ = ["ALL", "RESULTS", "View", "brief", "frame", "pick", "plain", "results"]
+__all__ = ["ALL", "RESULTS", "View", "brief", "frame", "pick", "plain", "results", "sidebar"]
 
 #: folders to read, separated as in PATH; arguments after ``--`` win
 RESULTS = "KVPRUNE_RESULTS"
 ALL = "all"
+#: where the app leaves a run's :class:`View` for the page that it runs next
+VIEW = "view of this run"
 #: engine -> what its saving is called
 SAVINGS = {"compact": "real", "masked": "simulated"}
 
@@ -52,17 +54,25 @@ def results() -> list[Path]:
     return [Path(name) for name in (named.split(os.pathsep) if named else arguments) or ["results"]]
 
 
-def frame(title: str, about: str, without_runs: bool = False) -> View:
-    """The title, the sidebar with its filters, and what passes them. Stops the page where there is nothing to show,
-    unless it has something ``without_runs``."""
-    st.title(title, anchor=False)
-    st.caption(about)
+def sidebar() -> None:
+    """Draws the filters, and leaves what passes them for the page. The app does it, before the page: Streamlit takes
+    the boxes of a page, and what the address says of them, away with the page."""
     paths = results()
     library = _library(tuple(paths), stamps(paths))
-    view = _filtered(library)
+    st.session_state[VIEW] = _filtered(library)
     _broken(library)
+
+
+def frame(title: str, about: str, without_runs: bool = False) -> View:
+    """The title, and what passes the filters. Stops the page where there is nothing to show, unless it has something
+    ``without_runs``."""
+    st.title(title, anchor=False)
+    st.caption(about)
+    if VIEW not in st.session_state:  # a page that runs by itself
+        sidebar()
+    view: View = st.session_state.pop(VIEW)
     if not view.groups:
-        _nothing(library, paths)
+        _nothing(view.library, results())
         if not without_runs:
             st.stop()
     return view

@@ -13,6 +13,7 @@ st.title("Published, not measured here")
 st.caption(
     "Figures from papers as they stand there. No run of this board is in them, and none of them is on its charts."
 )
+st.sidebar.caption("Filters choose among measured runs; on this page they change nothing.")
 try:
     published = load()
 except HarnessError as error:

@@ -138,7 +138,6 @@ def test_a_filter_changes_the_address_and_a_reload_keeps_the_view(driver: WebDri
     assert one(driver, ".st-key-log input").is_selected()
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="known fault: another page starts without the filters")
 def test_going_to_another_page_keeps_the_filter(driver: WebDriver, address: str) -> None:
     show(driver, f"{address}/?model=second-model")
     one(driver, '[data-testid="stSidebarNavLink"][href*="benchmark"]').click()
