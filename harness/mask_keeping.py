@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from harness import mask_store
+from harness import mask_reading, mask_store
 from harness.engine.cache import Context
 from harness.errors import HarnessError
 from harness.masks import Masks
@@ -58,7 +58,7 @@ class MaskKeeper:
 
     def _there(self, sample: str) -> bool:
         try:
-            return mask_store.read(mask_store.path_of(self.path, sample)).sample_id == sample
+            return mask_reading.read(mask_store.path_of(self.path, sample)).sample_id == sample
         except HarnessError:
             return False
 

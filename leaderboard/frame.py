@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from leaderboard.library import Group, Library, open_library, stamps
+from leaderboard.finding import stamps
+from leaderboard.library import Group, Library, open_library
 from leaderboard.text import brief, plain
 
 __all__ = ["ALL", "RESULTS", "View", "brief", "frame", "pick", "plain", "results", "sidebar"]

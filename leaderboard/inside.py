@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 import benchmarks.registry
 from benchmarks.base import BenchmarkError, Sample
 from harness.errors import HarnessError
-from harness.mask_store import Shares, StoredMasks, path_of, read
+from harness.mask_reading import read
+from harness.mask_store import Shares, StoredMasks, path_of
 from harness.reading import Reading
 from harness.rescoring import samples_from_data
 from harness.results import Line

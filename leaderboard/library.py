@@ -2,17 +2,14 @@
 
 Reading 500 summaries takes seconds, so what a page needs of a run is kept in the user's cache folder as JSON, keyed by
 the stamp (name, size, time of change) of the run's files. Nothing outside the folders given is read: links are listed
-as broken. What is kept is cleaned (:func:`leaderboard.text.clean`).
+as broken.
 """
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,13 +22,9 @@ from harness.pairs import scores_of
 from harness.ranking import level_of
 from harness.reading import Reading, checked, read
 from harness.results import Line
-from leaderboard.text import brief, clean
-
-#: raised whenever what is kept of a run changes, so that older entries are made anew
-EDITION = 2
-FILES = ("run.json", "items.jsonl", "samples.jsonl", "samples.jsonl.gz", "histograms.jsonl", "summary.json", "masks")
-
-Stamp = tuple[tuple[str, int, int], ...]
+from leaderboard.finding import Stamp, linked, run_folders, stamp_of
+from leaderboard.keeping import cached, digest
+from leaderboard.text import brief
 
 
 @dataclass(frozen=True)
@@ -63,7 +56,7 @@ class Part:
 
     @property
     def key(self) -> str:
-        return _digest(json.dumps(self.basis, sort_keys=True, default=str) + self.control)[:10]
+        return digest(json.dumps(self.basis, sort_keys=True, default=str) + self.control)[:10]
 
 
 @dataclass(frozen=True)
@@ -131,7 +124,7 @@ class Library:
         """``make()``, which reads the group's files alone, kept on disk until one of them changes. ``more`` is what
         else the result depends on."""
         stamp = tuple(item for one in group.entries for item in one.stamp)
-        return _cached(kind, (*stamp, (group.key, 0, 0), [more]), make)
+        return cached(kind, (*stamp, (group.key, 0, 0), [more]), make)
 
 
 def open_library(paths: Sequence[Path]) -> Library:
@@ -139,8 +132,8 @@ def open_library(paths: Sequence[Path]) -> Library:
     entries: list[Entry] = []
     broken: list[Broken] = []
     for root in dict.fromkeys(path.resolve() for path in paths):
-        for folder in _run_folders(root):
-            found = Broken(folder.name, why) if (why := _linked(folder, root)) else entry(folder)
+        for folder in run_folders(root):
+            found = Broken(folder.name, why) if (why := linked(folder, root)) else entry(folder)
             if isinstance(found, Broken):
                 broken.append(Broken(brief(found.name), brief(found.reason)))
             else:
@@ -148,64 +141,11 @@ def open_library(paths: Sequence[Path]) -> Library:
     return Library(entries, broken)
 
 
-def stamps(paths: Sequence[Path]) -> str:
-    """Changes when any run under ``paths`` does."""
-    digest = hashlib.sha256()
-    for root in dict.fromkeys(path.resolve() for path in paths):
-        for folder in _run_folders(root):
-            digest.update(repr(stamp_of(folder)).encode())
-    return digest.hexdigest()
-
-
-def _run_folders(root: Path) -> list[Path]:
-    """The folders up to two down that have a run's files, in order; links too, but nothing behind them."""
-    if (root / "run.json").is_file():
-        return [root]
-    found: list[Path] = []
-    for one in _folders(root):
-        inside = [one] if _is_run(one) or one.is_symlink() else _folders(one)
-        found += [Path(each.path) for each in inside if _is_run(each)]
-    return sorted(found)
-
-
-def _folders(path: os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(path) as inside:
-            yield from (one for one in inside if not one.name.startswith(".") and one.is_dir())
-    except OSError:
-        return
-
-
-def _is_run(folder: os.DirEntry[str]) -> bool:
-    return any(os.path.lexists(os.path.join(folder.path, name)) for name in FILES[:1] + FILES[2:4])
-
-
-def _linked(folder: Path, root: Path) -> str:
-    """Why a folder is not read: it, or a file in it, is a link to somewhere else; empty where none is."""
-    if folder != root and any(one.is_symlink() for one in (folder, folder.parent) if one != root):
-        return "is a link; the board reads nothing outside its results folder"
-    for name in FILES:
-        if os.path.islink(folder / name) and not Path(os.path.realpath(folder / name)).is_relative_to(folder):
-            return f"{name} is a link that leads out of the folder; put the file itself there"
-    return ""
-
-
-def stamp_of(folder: Path) -> Stamp:
-    found = []
-    for name in FILES:
-        try:
-            stat = os.stat(os.path.join(folder, name))
-        except OSError:
-            continue
-        found.append((name, stat.st_size, stat.st_mtime_ns))
-    return (str(folder), 0, 0), *found
-
-
 def entry(folder: Path) -> Entry | Broken:
     """One run folder, from the cache where its files have not changed."""
     stamp = stamp_of(folder)
     try:
-        kept = _cached("entry", stamp, lambda: _entry(folder))
+        kept = cached("entry", stamp, lambda: _entry(folder))
         return Entry(folder, stamp, bool(kept["complete"]), tuple(kept["methods"]), tuple(map(_part, kept["parts"])))
     except HarnessError as error:
         return Broken(folder.name, str(error))
@@ -226,7 +166,7 @@ def _entry(folder: Path) -> dict[str, Any]:
         own = [cell for cell in cells if (cell["benchmark"], cell["length"]) == (benchmark, length)]
         pruned = [cell for cell in own if cell["level_kind"] != "none" and cell.get("status") != "unsupported"]
         basis = merging.basis_of(run, benchmark, length)
-        basis["samples"] = _digest(json.dumps(basis["samples"]))  # of a thousand samples the list is no small thing
+        basis["samples"] = digest(json.dumps(basis["samples"]))  # of a thousand samples the list is no small thing
         parts.append(
             {
                 "benchmark": str(benchmark),
@@ -243,7 +183,7 @@ def _entry(folder: Path) -> dict[str, Any]:
     controls = list(_control_lines(folder))
     for part in parts:
         mine = (line for line in controls if (line.benchmark, line.length) == (part["benchmark"], part["length"]))
-        part["control"] = _digest(json.dumps(scores_of(mine), sort_keys=True))
+        part["control"] = digest(json.dumps(scores_of(mine), sort_keys=True))
     methods = sorted({str(cell["method"]) for cell in cells})
     return {"complete": bool(run.summary["complete"]), "methods": methods, "parts": parts}
 
@@ -272,7 +212,7 @@ def _board(group: Group) -> Board:
         return {name: getattr(board, name) for name in fields}
 
     try:
-        kept = _cached("board", (*stamp, (group.key, 0, 0)), make)
+        kept = cached("board", (*stamp, (group.key, 0, 0)), make)
     except HarnessError:
         raise
     except Exception as error:  # as in `entry`
@@ -280,30 +220,3 @@ def _board(group: Group) -> Board:
     basis = group.part.basis
     where = (str(basis["model"]), group.part.benchmark, group.part.length)
     return Board(*where, runs=runs, basis=basis, **{name: kept[name] for name in fields})
-
-
-def _cached(kind: str, stamp: Iterable[Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """``make()``, or what it gave before for the same stamp. A cache that cannot be read or written costs time only."""
-    file = cache_folder() / f"{kind}-{_digest(json.dumps([EDITION, *stamp]))[:32]}.json"
-    try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        pass
-    made = clean(json.loads(json.dumps(make(), default=str)))
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as out:
-            json.dump(made, out)
-        os.replace(out.name, file)
-    except OSError:
-        pass
-    return dict(made)
-
-
-def cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "kvprune" / "board"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -12,10 +12,10 @@ import streamlit as st
 from harness.merging import Board
 from harness.results import Line
 from harness.sheets import difference, level_text
-from leaderboard import adaptivity
-from leaderboard.adaptivity import Prompt, Source
+from leaderboard import adaptivity, histograms
 from leaderboard.adaptivity_charts import budget_cells, budget_chart, spread_chart, threshold_chart
 from leaderboard.frame import plain
+from leaderboard.histograms import Prompt, Source
 from leaderboard.look import look
 
 BENCHMARKS, SUBSETS = "benchmarks", "subsets"
@@ -64,7 +64,7 @@ def any_threshold(prompts: Sequence[Prompt], lines: Lines, boards: Boards, sourc
         prompt._replace(place=_joined(prompt.place, prompt.subset, several) if by_subset else prompt.place)
         for prompt in prompts
     ]
-    first, last, width = adaptivity.span(named)
+    first, last, width = histograms.span(named)
     points = measured_points(boards, source, by_subset)
     if not points.empty:
         first, last = min(first, float(points["tau"].min())), max(last, float(points["tau"].max()))
@@ -81,7 +81,7 @@ def any_threshold(prompts: Sequence[Prompt], lines: Lines, boards: Boards, sourc
         key="tau",
         bind="query-params",
     )
-    told = adaptivity.told_table(named, tau)
+    told = histograms.told_table(named, tau)
     boxes = adaptivity.spread(told, "place")
     least, most = (told.groupby("place", sort=False)[name].mean() for name in ("least", "most"))
     boxes.insert(3, "at least", [float(least[name]) for name in boxes["name"]])
@@ -94,7 +94,7 @@ def any_threshold(prompts: Sequence[Prompt], lines: Lines, boards: Boards, sourc
         f"split evenly, so that no prompt is off by more than {error:.4f} here; “at least” and “at most” are the "
         "means’ bounds. What an answer then scores cannot be told, only measured."
     )
-    told_chart, score_chart = threshold_chart(adaptivity.curves(named), points, tau, (low, high), look())
+    told_chart, score_chart = threshold_chart(histograms.curves(named), points, tau, (low, high), look())
     st.altair_chart(told_chart, key="curves")
     st.altair_chart(score_chart, key="scores at thresholds")
     st.caption(

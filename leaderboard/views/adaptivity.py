@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import streamlit as st
 
 from harness.errors import HarnessError
-from leaderboard import adaptivity, thresholds
+from leaderboard import adaptivity, histograms, thresholds
 from leaderboard.differences import lines_of
+from leaderboard.finding import Stamp
 from leaderboard.frame import frame, plain
-from leaderboard.library import Entry, Stamp
+from leaderboard.library import Entry
 
 
 @st.cache_resource(show_spinner="Reading score histograms", max_entries=4)
-def _stored(stamp: tuple[Stamp, ...], _entries: Sequence[Entry]) -> tuple[list[adaptivity.Stored], list[str]]:
-    return adaptivity.stored(_entries)
+def _stored(stamp: tuple[Stamp, ...], _entries: Sequence[Entry]) -> tuple[list[histograms.Stored], list[str]]:
+    return histograms.stored(_entries)
 
 
 view = frame(
@@ -64,5 +65,5 @@ with right:
     )
 by_subset = rows == thresholds.SUBSETS
 thresholds.one_threshold(lines, source, by_subset)
-thresholds.any_threshold(adaptivity.prompts_of(stored, groups, source), lines, boards, source, by_subset)
+thresholds.any_threshold(histograms.prompts_of(stored, groups, source), lines, boards, source, by_subset)
 thresholds.fixed_budgets(boards, source)

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import mask_store
+from harness import mask_reading, mask_store
 from harness.errors import HarnessError
-from harness.mask_store import About, StoredMasks, file_name, read, write
+from harness.mask_reading import read
+from harness.mask_store import About, StoredMasks, file_name, write
 from tests.harness.driving import ROOT
 
 SHAPE = (3, 2, 13)
@@ -215,7 +216,7 @@ def raw(path: Path) -> dict[str, bytes]:
 def test_a_part_that_unpacks_to_more_than_it_may_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mask_store, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(mask_reading, "MOST_BYTES", 2**20)
     path = stored(tmp_path / "m.npz")
     bomb = zipped(tmp_path / "bomb.npz", {**raw(path), "masks": raw(path)["masks"] + bytes(2**24)})
     assert bomb.stat().st_size < 2**16
@@ -310,7 +311,7 @@ def test_a_checksum_that_is_right_does_not_make_a_file_right(tmp_path: Path) -> 
 
 def test_reading_needs_no_torch() -> None:
     watch = (
-        "import sys, harness.mask_store, harness.pieces\n"
+        "import sys, harness.mask_reading, harness.pieces\n"
         "assert not {'torch', 'transformers', 'pandas'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", watch], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -13,7 +13,7 @@ import pytest
 
 import benchmarks.registry
 from benchmarks import question_rows
-from harness import mask_store, provenance, runner
+from harness import mask_reading, mask_store, provenance, runner
 from harness.engine.adapter import LanguageModel
 from harness.engine.prefill import prefill
 from harness.errors import HarnessError
@@ -45,11 +45,11 @@ def keeping(
     made.masked = keeper.lacking
     found = list(made.run(items, None, keeper.keep))
     paths = {item.sample.sample_id: path_of(path, item.sample.sample_id) for item in items}
-    return found, {name: mask_store.read(one) for name, one in paths.items() if one.is_file()}, keeper
+    return found, {name: mask_reading.read(one) for name, one in paths.items() if one.is_file()}, keeper
 
 
 def stored_in(folder: Path) -> dict[str, StoredMasks]:
-    found = [mask_store.read(path) for path in sorted((folder / "masks").glob("*"))]
+    found = [mask_reading.read(path) for path in sorted((folder / "masks").glob("*"))]
     return {one.sample_id: one for one in found}
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.summary import summarise
-from leaderboard import adaptivity, thresholds
-from leaderboard.adaptivity import Histogram, Prompt, Source, Told, told
+from leaderboard import adaptivity, histograms, thresholds
 from leaderboard.adaptivity_charts import budget_cells, budget_chart, spread_chart, threshold_chart
 from leaderboard.differences import lines_of
+from leaderboard.histograms import Histogram, Prompt, Source, Told, told
 from leaderboard.library import open_library
 from leaderboard.look import DARK, LIGHT
 from tests.harness.driving import COMMITTED
@@ -71,12 +71,12 @@ def test_beyond_the_ends_the_end_bins_are_open() -> None:
 def test_the_committed_runs_thresholds_are_told_within_their_bin() -> None:
     (group,) = open_library([COMMITTED]).groups
     entries = group.entries
-    stored, broken = adaptivity.stored(entries)
+    stored, broken = histograms.stored(entries)
     lines = lines_of(group)
     assert not broken and len(stored) == 60
     checked = 0
     for source in adaptivity.sources(lines, []):
-        some = adaptivity.prompts_of(stored, {PLACE: group}, source)
+        some = histograms.prompts_of(stored, {PLACE: group}, source)
         assert len(some) == 20
         by_sample = {prompt.sample_id: prompt.histogram for prompt in some}
         for line in lines:
@@ -99,13 +99,13 @@ def test_the_committed_runs_thresholds_are_told_within_their_bin() -> None:
 
 def test_curves_are_the_shares_at_the_edges() -> None:
     some, scores = prompts()
-    table = adaptivity.curves(some)
+    table = histograms.curves(some)
     for tau in (-6.0, -3.0):
         row = table.iloc[(table["tau"] - tau).abs().argmin()]
         shares = [(own < tau).mean() * 3_000 / 3_384 for own in scores]
         assert row["mean"] == pytest.approx(np.mean(shares))
         assert [row["low"], row["high"]] == pytest.approx(list(np.quantile(shares, [0.1, 0.9])))
-    first, last, width = adaptivity.span(some)
+    first, last, width = histograms.span(some)
     assert width == pytest.approx(0.1)
     assert first <= min(map(np.min, scores)) and last >= min(4.0, max(map(np.max, scores)))
 
@@ -152,10 +152,10 @@ def test_a_damaged_row_is_told_by_its_number(tmp_path: Path, change: dict[str, A
     path = tmp_path / "histograms.jsonl"
     path.write_text(json.dumps(good) + "\n" + json.dumps({**good, **change}) + "\n")
     with pytest.raises(HarnessError, match=f"histograms.jsonl, line 2: .*{said}"):
-        adaptivity.read_histograms(path)
+        histograms.read_histograms(path)
     path.write_text(json.dumps(good) + "\n" + json.dumps(good)[:50])
-    assert len(adaptivity.read_histograms(path)) == 1
-    assert adaptivity.read_histograms(tmp_path / "none") == []
+    assert len(histograms.read_histograms(path)) == 1
+    assert histograms.read_histograms(tmp_path / "none") == []
 
 
 def test_budgets_are_compared_on_the_same_scores() -> None:
@@ -192,6 +192,6 @@ def test_the_threshold_chart_has_the_measured_scores() -> None:
     told = {"tau": -4.0, "removed": 0.4, "score": 70.0, "low": 70.0, "high": 70.0, "full": 90.0}
     assert row.pop("name") == "toy" and row == pytest.approx(told)
     assert len(thresholds.measured_points({"toy": Board()}, source, True)) == 2  # type: ignore[dict-item]
-    drawing = [part.to_dict() for part in threshold_chart(adaptivity.curves(some), points, -4.2, (-8.0, 2.0), LIGHT)]
+    drawing = [part.to_dict() for part in threshold_chart(histograms.curves(some), points, -4.2, (-8.0, 2.0), LIGHT)]
     assert len(drawing) == 2
     assert all([{"tau": -4.2}] in part["datasets"].values() for part in drawing)

@@ -12,8 +12,9 @@ from harness.errors import HarnessError
 from harness.merging import boards
 from harness.reading import read
 from harness.results import RunFolder
-from leaderboard import library
-from leaderboard.library import open_library, stamps
+from leaderboard import keeping
+from leaderboard.finding import stamps
+from leaderboard.library import open_library
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, both, lines_of, write_run
 
 
@@ -70,7 +71,7 @@ def test_a_changed_run_is_read_anew(results: Path) -> None:
 
 def test_a_damaged_cache_costs_time_only(results: Path) -> None:
     keys = [group.key for group in open_library([results]).groups]
-    for file in library.cache_folder().iterdir():
+    for file in keeping.cache_folder().iterdir():
         file.write_text("{", encoding="utf-8")
     assert [group.key for group in open_library([results]).groups] == keys
 

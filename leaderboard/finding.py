@@ -1,0 +1,65 @@
+"""Where run folders are, and the stamp by which a change of their files shows. Links are found, never followed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+FILES = ("run.json", "items.jsonl", "samples.jsonl", "samples.jsonl.gz", "histograms.jsonl", "summary.json", "masks")
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+def stamps(paths: Sequence[Path]) -> str:
+    """Changes when any run under ``paths`` does."""
+    digest = hashlib.sha256()
+    for root in dict.fromkeys(path.resolve() for path in paths):
+        for folder in run_folders(root):
+            digest.update(repr(stamp_of(folder)).encode())
+    return digest.hexdigest()
+
+
+def run_folders(root: Path) -> list[Path]:
+    """The folders up to two down that have a run's files, in order; links too, but nothing behind them."""
+    if (root / "run.json").is_file():
+        return [root]
+    found: list[Path] = []
+    for one in _folders(root):
+        inside = [one] if _is_run(one) or one.is_symlink() else _folders(one)
+        found += [Path(each.path) for each in inside if _is_run(each)]
+    return sorted(found)
+
+
+def _folders(path: os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as inside:
+            yield from (one for one in inside if not one.name.startswith(".") and one.is_dir())
+    except OSError:
+        return
+
+
+def _is_run(folder: os.DirEntry[str]) -> bool:
+    return any(os.path.lexists(os.path.join(folder.path, name)) for name in FILES[:1] + FILES[2:4])
+
+
+def linked(folder: Path, root: Path) -> str:
+    """Why a folder is not read: it, or a file in it, is a link to somewhere else; empty where none is."""
+    if folder != root and any(one.is_symlink() for one in (folder, folder.parent) if one != root):
+        return "is a link; the board reads nothing outside its results folder"
+    for name in FILES:
+        if os.path.islink(folder / name) and not Path(os.path.realpath(folder / name)).is_relative_to(folder):
+            return f"{name} is a link that leads out of the folder; put the file itself there"
+    return ""
+
+
+def stamp_of(folder: Path) -> Stamp:
+    found = []
+    for name in FILES:
+        try:
+            stat = os.stat(os.path.join(folder, name))
+        except OSError:
+            continue
+        found.append((name, stat.st_size, stat.st_mtime_ns))
+    return (str(folder), 0, 0), *found
