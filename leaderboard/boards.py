@@ -143,7 +143,7 @@ def _chart(
         st.info("Nothing was measured here.")
         return
     order = [brief(row.curve) for row in rows]
-    st.altair_chart(curve_chart(cells, log, methods, order, bright), key=f"chart-{group.key}", width="stretch")
+    st.vega_lite_chart(spec=curve_chart(cells, log, methods, order, bright), key=f"chart-{group.key}", width="stretch")
     told = ["PNG and SVG: the chart's “…” menu."]
     if len(drawn) > 1:
         told.insert(0, "Click a name in the legend to single it out, shift-click for more, double-click for all.")

@@ -169,7 +169,7 @@ def measure() -> dict[str, tuple[float, float]]:
         assert not app.exception, app.exception
         return seconds
 
-    app = AppTest.from_file(str(ROOT / "leaderboard" / "views" / "overview.py"), default_timeout=600)
+    app = AppTest.from_file(str(ROOT / "leaderboard" / "app.py"), default_timeout=600)
     found = {"first page": timed(app.run)}
     for name, model in (("filter", MODELS[4]), ("filter back", "all"), ("filter again", MODELS[4])):
         found[name] = timed(lambda model=model: app.selectbox(key="model").set_value(model).run())

@@ -6,6 +6,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import altair as alt
+
 from harness.merging import board_of
 from harness.reading import read
 from harness.variants import Variant
@@ -18,6 +20,12 @@ def cells(path: Path, control: float = 100, **more: Any) -> list[dict[str, Any]]
     for method, level in product(("knorm", "random"), (0.25, 0.5, 0.75)):
         lines += lines_of(Variant(method, "head", "removed", level), both(control * (1 - level)), **more)
     return board_of([read(write_run(path / "run", lines))], "toy", 64).cells
+
+
+def valid(spec: dict[str, Any]) -> dict[str, Any]:
+    """The specification, after Altair has held it against Vega-Lite's schema."""
+    alt.LayerChart.from_dict(spec)
+    return spec
 
 
 def layers(spec: dict[str, Any], mark: str) -> list[dict[str, Any]]:
@@ -43,7 +51,7 @@ def test_a_method_looks_the_same_on_every_board() -> None:
 
 
 def test_curves_bands_and_control(tmp_path: Path) -> None:
-    spec = curve_chart(cells(tmp_path), log=False).to_dict()
+    spec = valid(curve_chart(cells(tmp_path), log=False))
     (line,), (band,), (rule,) = layers(spec, "line"), layers(spec, "area"), layers(spec, "rule")
     assert {row["curve"] for row in rows(spec, line)} == {"knorm head", "random head"}
     assert band["encoding"]["y"]["field"] == "low" and band["encoding"]["y2"]["field"] == "high"
@@ -54,7 +62,7 @@ def test_curves_bands_and_control(tmp_path: Path) -> None:
 
 
 def test_the_log_axis_is_over_the_compression_factor(tmp_path: Path) -> None:
-    spec = curve_chart(cells(tmp_path), log=True).to_dict()
+    spec = valid(curve_chart(cells(tmp_path), log=True))
     (line,) = layers(spec, "line")
     assert line["encoding"]["x"]["field"] == "factor" and line["encoding"]["x"]["scale"]["type"] == "log"
     factors = {row["variant"]: row["factor"] for row in rows(spec, line)}
@@ -62,25 +70,23 @@ def test_the_log_axis_is_over_the_compression_factor(tmp_path: Path) -> None:
 
 
 def test_the_legend_chooses_and_some_stand_out_at_first(tmp_path: Path) -> None:
-    spec = curve_chart(
-        cells(tmp_path), log=False, order=["random head", "knorm head"], bright=["random head"]
-    ).to_dict()
-    (chosen,) = spec["params"]
+    order = ["random head", "knorm head"]
+    spec = valid(curve_chart(cells(tmp_path), log=False, order=order, bright=["random head"]))
+    (chosen,) = [one for layer in spec["layer"] for one in layer.get("params", [])]
     assert chosen["bind"] == "legend" and chosen["value"] == [{"curve": "random head"}]
     (line,) = layers(spec, "line")
     assert line["encoding"]["color"]["scale"]["domain"] == ["random head", "knorm head"]
-    (condition,) = line["encoding"]["opacity"]["condition"]
-    assert condition["param"] == "chosen"
+    assert line["encoding"]["opacity"]["condition"]["param"] == "chosen"
 
 
 def test_what_protection_binds_is_hollow(tmp_path: Path) -> None:
-    spec = curve_chart(cells(tmp_path, bound_by="protection"), log=False).to_dict()
-    filled = {layer["mark"]["filled"]: len(rows(spec, layer)) for layer in layers(spec, "point")}
-    assert filled == {True: 0, False: 6}
+    spec = valid(curve_chart(cells(tmp_path, bound_by="protection"), log=False))
+    (hollow,) = layers(spec, "point")
+    assert hollow["mark"]["filled"] is False and len(rows(spec, hollow)) == 6
 
 
 def test_the_floor_is_grey_points_without_a_line(tmp_path: Path) -> None:
-    spec = curve_chart(cells(tmp_path, control=10), log=False).to_dict()
+    spec = valid(curve_chart(cells(tmp_path, control=10), log=False))
     assert not layers(spec, "line") and not layers(spec, "area")
     (grey,) = layers(spec, "point")
     assert "color" not in grey["encoding"] and len(rows(spec, grey)) == 6
@@ -88,7 +94,7 @@ def test_the_floor_is_grey_points_without_a_line(tmp_path: Path) -> None:
 
 def test_a_mean_of_some_subsets_is_called_that(tmp_path: Path) -> None:
     some = [{**cell, "of_subsets": 13} if cell["subset"] is None else cell for cell in cells(tmp_path)]
-    (line,) = layers(curve_chart(some, log=False).to_dict(), "line")
+    (line,) = layers(valid(curve_chart(some, log=False)), "line")
     assert line["encoding"]["y"]["title"] == "mean of 2 of 13 subsets"
 
 
