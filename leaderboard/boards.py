@@ -143,7 +143,12 @@ def _chart(
         st.info("Nothing was measured here.")
         return
     order = [brief(row.curve) for row in rows]
-    st.vega_lite_chart(spec=curve_chart(cells, log, methods, order, bright), key=f"chart-{group.key}", width="stretch")
+    st.vega_lite_chart(
+        spec=curve_chart(cells, log, methods, order, bright),
+        key=f"chart-{group.key}",
+        width="stretch",
+        alt=f"Score over the removed fraction: {brief(board.title)}; the table below has the figures",
+    )
     told = ["PNG and SVG: the chart's “…” menu."]
     if len(drawn) > 1:
         told.insert(0, "Click a name in the legend to single it out, shift-click for more, double-click for all.")

@@ -1,7 +1,7 @@
 """Makes every board of the results folders, so that a reader finds them made: ``python -m leaderboard.warm FOLDER ...``
 
 Several runs that share a board are tested against each other anew, which takes seconds for each; a single run's figures
-are read from its summary. What is made is kept by :mod:`leaderboard.library`.
+are read from its summary. What is made is kept by :mod:`leaderboard.keeping`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import HarnessError
+from leaderboard import keeping
 from leaderboard.library import open_library
 
 
@@ -32,3 +33,4 @@ if __name__ == "__main__":
     if hasattr(os, "nice"):
         os.nice(10)  # whoever looks at a page comes first
     warm([Path(name) for name in sys.argv[1:]])
+    keeping.trim()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from harness.merging import boards
 from harness.reading import read
 from harness.results import RunFolder
 from leaderboard import keeping
-from leaderboard.finding import stamps
+from leaderboard.finding import stamp_of, stamps
 from leaderboard.library import open_library
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, both, lines_of, write_run
 
@@ -74,6 +75,19 @@ def test_a_damaged_cache_costs_time_only(results: Path) -> None:
     for file in keeping.cache_folder().iterdir():
         file.write_text("{", encoding="utf-8")
     assert [group.key for group in open_library([results]).groups] == keys
+
+
+def test_what_nobody_asks_for_is_removed_in_the_end(results: Path) -> None:
+    open_library([results])
+    kept = sorted(keeping.cache_folder().iterdir())
+    long_ago = time.time() - (keeping.KEPT_DAYS + 1) * 86_400
+    for file in kept:
+        os.utime(file, (long_ago, long_ago))
+    cached = keeping.cached("entry", stamp_of(results / "one"), dict)  # asked for again
+    assert cached
+    keeping.trim()
+    (left,) = keeping.cache_folder().iterdir()
+    assert left in kept and json.loads(left.read_text("utf-8")) == cached
 
 
 def test_links_out_of_the_results_are_listed_and_not_read(results: Path, tmp_path: Path) -> None:
