@@ -65,7 +65,9 @@ def threshold_chart(
     """
     names = list(dict.fromkeys([*curves["name"], *points["name"]]))
     x = alt.X("tau:Q", title="threshold τ", scale=alt.Scale(domain=list(ends), nice=False), axis=alt.Axis(tickCount=12))
-    color, shape = colours(names, "benchmark"), shapes(names, "benchmark")
+    # above the curves: the scores below them stand on the same axis, and need the same width
+    color = colours(names, "benchmark", orient="top", columns=4)
+    shape, dash = shapes(names, "benchmark"), dashes(names, "benchmark")
     here = alt.Chart(pd.DataFrame({"tau": [tau]})).mark_rule(color=look.ink, strokeWidth=1.5).encode(x=x)
     share = alt.Y("mean:Q", title=REMOVED, scale=alt.Scale(domain=[0, 1]))
     inside = curves[(curves["tau"] >= ends[0] - 1e-9) & (curves["tau"] <= ends[1] + 1e-9)]
@@ -75,18 +77,19 @@ def threshold_chart(
     seen.append(alt.Tooltip("full:Q", format=".1f", title="full cache"))
     upper = alt.layer(
         base.mark_area(opacity=0.18).encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=color),
-        base.mark_line().encode(x=x, y=share, color=color, strokeDash=dashes(names, "benchmark"), tooltip=hover),
+        base.mark_line().encode(x=x, y=share, color=color, strokeDash=dash, tooltip=hover),
         dots.mark_point(size=80, filled=True).encode(x=x, y="removed:Q", color=color, shape=shape, tooltip=seen),
         dots.mark_text(dx=-7, dy=-9, align="right", fontSize=11, color=look.ink).encode(
             x=x, y="removed:Q", text=alt.Text("score:Q", format=".0f")
         ),
         here,
-    ).properties(height=300)
+    ).properties(height=360)
+    color, shape, dash = color.legend(None), shape.legend(None), dash.legend(None)
     score = alt.Y("score:Q", title="score, measured", scale=alt.Scale(domain=[0, 100]))
     lower = alt.layer(
         dots.mark_rule(opacity=0.5).encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=color),
         dots.mark_rule(strokeDash=[4, 4], opacity=0.7).encode(y="full:Q", color=color),
-        dots.mark_line().encode(x=x, y=score, color=color, strokeDash=dashes(names, "benchmark")),
+        dots.mark_line().encode(x=x, y=score, color=color, strokeDash=dash),
         dots.mark_point(size=80, filled=True).encode(x=x, y=score, color=color, shape=shape, tooltip=seen),
         here,
     ).properties(height=190)

@@ -30,6 +30,7 @@ USUAL = ("removed", 0.5)
 MOST_ROWS = 30
 SHOWN = "boards"
 NOT_MEASURED = "not measured"
+SCORE = "Score"
 Level = tuple[str, Any]
 
 
@@ -163,7 +164,7 @@ def _chart(
 
 def _table(board: Board, group: Group, rows: Sequence[Standing], level: Level | None) -> None:
     partial = next((cell for cell in board.cells if is_partial(cell)), None)
-    named = f"Mean of {partial['n_subsets']} of {partial['of_subsets']}" if partial else "Score"
+    named = f"Mean of {partial['n_subsets']} of {partial['of_subsets']}" if partial else SCORE
     costs, memory = code.costs(board), _memory(board)
     control = [cell for cell in board.cells if cell["subset"] is None and cell["level_kind"] == "none"][:1]
     table = [*(_control_row(cell, named) for cell in control), *(_row(row, named, costs, memory) for row in rows)]
@@ -202,7 +203,7 @@ def _columns(named: str, level: Level | None) -> dict[str, Any]:
         "Rank": text(width=54, alignment="right", help=f"Among the methods asked for the same level{asked}. = : a tie "
                      "with the best, by the paired test with Holm's correction."),
         "Method": text(width=200),
-        named: number(width=64, format="%.1f", help=f"Mean score{asked}."),
+        named: number(width=64 if named == SCORE else 122, format="%.1f", help=f"Mean score{asked}."),
         "95 %": text(width=92, alignment="right", help="Bootstrap interval over samples; none under 10 a subset."),
         "Removed": number(width=74, format="%.3f", help="Measured, not asked for."),
         "× smaller": number(width=74, format="%.2f", help="1 / (1 - removed)"),

@@ -10,6 +10,7 @@ import pandas as pd
 
 from harness.ranking import curve_name, level_of
 from harness.sheets import level_text
+from leaderboard.differences import SUBSET
 from leaderboard.look import Look
 
 Row = dict[str, Any]
@@ -18,6 +19,8 @@ MARK = "\u241f"
 TIE, AT_FLOOR, NONE = "≈", "*", "–"
 #: pixels
 CELL, HEIGHT, NAMES = 58, 25, 250
+#: columns that stand beside each other on a page
+MOST_COLUMNS = 12
 #: a difference this large has the deepest colour, where none is larger
 LEAST = 20.0
 
@@ -48,7 +51,7 @@ def cell_text(row: Row) -> str:
 def difference_table(
     rows: Sequence[Row], cells: Sequence[Row], columns: Sequence[tuple[str, str, str]]
 ) -> pd.DataFrame:
-    """What :func:`difference_chart` draws: a row a cell, in the order of variants and columns.
+    """What :func:`difference_charts` draws: a row a cell, in the order of variants and columns.
 
     cells     overall cells of the variants to show, in order; the control is among them
     columns   kind, name, title of each
@@ -94,8 +97,9 @@ def says(row: Row) -> str:
     return "tie" if row["tie"] else "worse" if row["difference"] < 0 else "better"
 
 
-def difference_chart(table: pd.DataFrame, look: Look, grey_ties: bool = True) -> alt.LayerChart | alt.FacetChart:
-    """Variants by columns, level by level, the control's own scores on top.
+def difference_charts(table: pd.DataFrame, look: Look, grey_ties: bool = True) -> list[alt.LayerChart | alt.FacetChart]:
+    """Variants by columns, level by level, the control's own scores on top; where there are many columns as several
+    charts, means and groups apart from subsets, with one scale of colours.
 
     Colour is the difference from the control; ties (unless ``grey_ties`` is off) and what has no comparison are grey.
     """
@@ -120,14 +124,32 @@ def difference_chart(table: pd.DataFrame, look: Look, grey_ties: bool = True) ->
         alt.Tooltip("removed:Q", format=".3f"),
         alt.Tooltip("n:Q", title="samples"),
     ]
-    return grid(
-        table,
-        colour,
-        hover,
-        sorted({*_heads(table), *table["row"]}),
-        sorted(set(table["place"])),
-        look,
-    )
+    rows = sorted({*_heads(table), *table["row"]})
+    return [
+        grid(
+            table[table["place"].isin(places)],
+            colour if number == 0 else colour.legend(None),
+            hover,
+            rows,
+            places,
+            look,
+        )
+        for number, places in enumerate(_side_by_side(table))
+    ]
+
+
+def _side_by_side(table: pd.DataFrame) -> list[list[str]]:
+    """The places of each chart's columns; of few columns there is one chart."""
+    places = sorted(set(table["place"]))
+    if len(places) <= MOST_COLUMNS:
+        return [places]
+    subsets = set(table.loc[table["kind"] == SUBSET, "place"])
+    found = []
+    for some in ([one for one in places if one not in subsets], [one for one in places if one in subsets]):
+        charts = -(-len(some) // MOST_COLUMNS)
+        size = -(-len(some) // charts) if charts else 1
+        found += [some[start : start + size] for start in range(0, len(some), size)]
+    return found
 
 
 def grid(
@@ -147,7 +169,14 @@ def grid(
         "place:N",
         scale=alt.Scale(domain=list(places), padding=0),
         axis=alt.Axis(
-            title=None, orient="top", labelAngle=-45, labelExpr=f"{name}[1]", labelLimit=150, ticks=False, domain=False
+            title=None,
+            orient="top",
+            labelAngle=-45,
+            labelExpr=f"{name}[1]",
+            labelLimit=150,
+            labelOverlap=False,
+            ticks=False,
+            domain=False,
         ),
     )
     y = alt.Y(
@@ -157,6 +186,7 @@ def grid(
             title=None,
             labelExpr=f"{name}[1]",
             labelLimit=NAMES,
+            labelOverlap=False,
             minExtent=NAMES,
             maxExtent=NAMES,
             ticks=False,

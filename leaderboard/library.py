@@ -103,7 +103,7 @@ class Library:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """By model, benchmark and length; of one title the largest first."""
+        """In the order of the board; of one title the largest first."""
         found: dict[str, list[tuple[Part, Entry]]] = {}
         for entry in self.entries:
             for part in entry.parts:
@@ -112,7 +112,7 @@ class Library:
             Group(key, some[0][0], tuple(entry for _, entry in some), tuple(part for part, _ in some))
             for key, some in found.items()
         ]
-        return sorted(groups, key=lambda group: (group.title, -len(group.entries), group.key))
+        return sorted(groups, key=_place)
 
     def board(self, group: Group) -> Board:
         """The cells, ranks, curves, pairs and alarms of a group; :class:`HarnessError` where a file broke meanwhile."""
@@ -125,6 +125,13 @@ class Library:
         else the result depends on."""
         stamp = tuple(item for one in group.entries for item in one.stamp)
         return cached(kind, (*stamp, (group.key, 0, 0), [more]), make)
+
+
+def _place(group: Group) -> tuple[Any, ...]:
+    """By model, benchmark and length, what is made of another benchmark (``fidelity:ruler``) after the others."""
+    part = group.part
+    name = (str(part.basis["model"]), ":" in part.benchmark, part.benchmark, part.length or 0)
+    return *name, -len(group.entries), group.key
 
 
 def open_library(paths: Sequence[Path]) -> Library:

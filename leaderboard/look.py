@@ -55,13 +55,13 @@ def look() -> Look:
     return DARK if getattr(st.context.theme, "type", None) == "dark" else LIGHT
 
 
-def colours(names: Sequence[str], title: str) -> alt.Color:
+def colours(names: Sequence[str], title: str, **legend: Any) -> alt.Color:
     """A colour a name; the legend shows marker and dash too where they have the same names and title."""
     return alt.Color(
         "name:N",
         title=title,
         scale=alt.Scale(domain=list(names), scheme="tableau10" if len(names) <= 10 else "tableau20"),
-        legend=alt.Legend(labelLimit=320, symbolSize=90),
+        legend=alt.Legend(labelLimit=320, symbolSize=90, symbolOpacity=1, symbolStrokeWidth=2, **legend),
     )
 
 

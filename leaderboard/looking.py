@@ -220,6 +220,7 @@ def _differences(lines: Sequence[Line], a: str, b: str, masked: set[str]) -> Non
             for pair in found
         ],
         hide_index=True,
+        column_config={name: st.column_config.NumberColumn(format="%.1f") for name in (brief(a), brief(b), "change")},
         key="differences",
         on_select=lambda: jump([pair.sample_id for pair in found]),
         selection_mode="single-row",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pandas as pd
 import streamlit as st
 
 from harness.errors import HarnessError
@@ -12,7 +13,7 @@ from harness.ranking import curve_name, level_of
 from harness.results import Line
 from leaderboard.differences import SUBSET, Column, Row, columns, differences_of, siblings
 from leaderboard.frame import View, plain
-from leaderboard.heatmaps import difference_chart, difference_table, level_name, levels
+from leaderboard.heatmaps import difference_charts, difference_table, level_name, levels
 from leaderboard.library import Group
 from leaderboard.likeness import MEASURES, SAME, likeness, likeness_chart
 from leaderboard.look import look
@@ -53,7 +54,7 @@ def by_subset(view: View, group: Group, cells: Sequence[Row]) -> None:
         st.info("The full cache was not run here, so there is nothing to take differences from.")
         return
     table = difference_table(rows, cells, titles(wanted, rows))
-    st.altair_chart(difference_chart(table, look(), grey), width="content", key="heat")
+    _drawn(table, grey, "heat")
     told = [
         "The first row has the full cache’s own scores, the others the mean paired difference from it in points.",
         "≈ and grey: a tie; the 95 % interval holds 0, or p after Holm’s correction over the column is 0.05 or more. "
@@ -67,6 +68,11 @@ def by_subset(view: View, group: Group, cells: Sequence[Row]) -> None:
     with st.expander("As a table"):
         names = ["level", "variant", "title", "score", "control", "difference", "low", "high", "p_holm", "says", "n"]
         st.dataframe(table[names], hide_index=True, key="heat table")
+
+
+def _drawn(table: pd.DataFrame, grey: bool, key: str) -> None:
+    for number, chart in enumerate(difference_charts(table, look(), grey)):
+        st.altair_chart(chart, width="content", key=f"{key} {number}" if number else key)
 
 
 def columns_of(view: View, group: Group) -> list[Column]:
@@ -122,7 +128,7 @@ def by_length(view: View, group: Group, level: str) -> None:
     if table.empty:
         st.info("The full cache was not run at these lengths, so there is nothing to take differences from.")
         return
-    st.altair_chart(difference_chart(table, look()), width="content", key="lengths")
+    _drawn(table, True, "lengths")
     st.caption(
         "Each difference is from the full cache at the same length; other seeds than this board’s may be among them."
     )

@@ -73,7 +73,8 @@ def token_table(
     stop = min(len(share), start + MOST_TOKENS)
     spots = layout([" "] * (stop - start) if tokens is None else tokens[start:stop], width)
     table = pd.DataFrame(spots, columns=["line", "start", "stop", "text"])
-    table["middle"] = (table["start"] + table["stop"]) / 2
+    # Vega leaves out the spaces that a text starts with
+    table["ink"] = table["start"] + [len(text) - len(text.lstrip()) for text in table["text"]]
     table["end"] = table["line"] + 1
     table["token"] = range(start, stop)
     table["kept"] = np.asarray(share[start:stop], dtype=float)
@@ -101,7 +102,10 @@ def token_chart(table: pd.DataFrame, theme: str = "light", width: int = WIDTH) -
     # a mark that is not seen, but is there for the pointer where a box is clear
     catch = base.mark_rect(color=BLUE, opacity=0.001).encode(x2="stop:Q", y2="end:Q", tooltip=hover)
     texts = base.mark_text(font="monospace", fontSize=12, align="left", baseline="middle", color=colour).encode(
-        y=alt.Y("centre:Q", axis=None, scale=alt.Scale(domain=[lines, 0], nice=False)), text="text:N", opacity=letters
+        x=alt.X("ink:Q", axis=None, scale=alt.Scale(domain=[0, width], nice=False)),
+        y=alt.Y("centre:Q", axis=None, scale=alt.Scale(domain=[lines, 0], nice=False)),
+        text="text:N",
+        opacity=letters,
     )
     ruled = base.transform_calculate(low="datum.line + 0.93")
     under = (

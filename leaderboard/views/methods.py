@@ -32,7 +32,18 @@ def criteria(view: View, known: list[Card]) -> None:
             f"of a curve; outside of them it says “{NOT_MEASURED}”. Costs are what a method's class declares, unless "
             "a run has timed it."
         )
-    st.dataframe(rows(known, cells, kl_cells), hide_index=True, key="criteria")
+    table = rows(known, cells, kl_cells)
+    names = list(table[0]) if table else []
+    figures = [name for name in names if name.endswith("removed")]
+    short = {name: name.replace("% removed", " %").replace(" at ", ", ") for name in figures}
+    st.dataframe(
+        table,
+        hide_index=True,
+        key="criteria",
+        height="content",
+        column_order=["method", *figures, *(name for name in names if name not in ("method", *figures))],
+        column_config={name: st.column_config.TextColumn(label, help=name) for name, label in short.items()},
+    )
 
 
 def show(card: Card) -> None:

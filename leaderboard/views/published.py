@@ -26,14 +26,14 @@ st.subheader("Full and pruned cache", anchor=False)
 st.caption(plain(published.sources([*published.results, *published.removed])))
 results = results_table(published)
 st.altair_chart(charts.change_chart(results), width="content", key="change", alt="Scores of full and pruned cache")
-st.dataframe(results, hide_index=True, key="results")
+st.dataframe(results, hide_index=True, placeholder="–", height="content", key="results")
 
 left, right = st.columns(2, gap="large")
 with left:
     st.subheader("AIME25, each of four answers", anchor=False)
     st.caption(plain(published.sources(published.rollouts)))
     st.altair_chart(charts.rollout_chart(rollout_points(published)), key="rollouts", alt="Problems solved of 30")
-    st.dataframe(table(published, published.rollouts), hide_index=True, key="rollouts-table")
+    st.dataframe(table(published, published.rollouts), hide_index=True, placeholder="–", key="rollouts-table")
 with right:
     st.subheader("Without the recent window", anchor=False)
     st.caption(plain(published.sources(published.windows)))

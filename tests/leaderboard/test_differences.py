@@ -11,10 +11,10 @@ import pytest
 
 from harness.pairs import scores_of
 from harness.results import Line
-from harness.summary import summarise
+from harness.summary import BenchmarkFacts, summarise
 from leaderboard import closeness, drawn, questions
 from leaderboard.differences import SUBSET, Column, columns, differences, lines_of, siblings
-from leaderboard.heatmaps import cell_text, difference_chart, difference_table, level_name, levels
+from leaderboard.heatmaps import MOST_COLUMNS, cell_text, difference_charts, difference_table, level_name, levels
 from leaderboard.library import open_library
 from leaderboard.likeness import CORRELATION, SAME, correlation, likeness, same
 from leaderboard.look import DARK, LIGHT
@@ -79,14 +79,32 @@ def test_floor_tie_and_difference_read_without_colour() -> None:
     assert text["knorm head 0.5", "red"] == "−100.0" and text["knorm head 0.5", "blue"] == "−8.3*"
     assert text["keydiff head 0.5", "red"] == "+0.0≈"
     for look in (LIGHT, DARK):
-        drawing = difference_chart(table, look).to_dict()
-        (data,) = drawing["datasets"].values()
+        (chart,) = difference_charts(table, look)
+        (data,) = chart.to_dict()["datasets"].values()
         fill = {(row["variant"], row["title"]): row["fill"] for row in data}
         assert fill["full", "red"] == "none" and fill["knorm head 0.5", "red"] == "colour"
         assert fill["keydiff head 0.5", "red"] == fill["knorm head 0.5", "blue"] == "grey"
-    (data,) = difference_chart(table, LIGHT, grey_ties=False).to_dict()["datasets"].values()
+    (chart,) = difference_charts(table, LIGHT, grey_ties=False)
+    (data,) = chart.to_dict()["datasets"].values()
     assert {row["fill"] for row in data if row["variant"] == "keydiff head 0.5" and row["title"] == "red"} == {"colour"}
     assert cell_text({"level": "removed 0.5", "difference": None, "floor": False, "tie": None}) == "–"
+
+
+def test_many_columns_stand_below_each_other() -> None:
+    subsets = [f"subset {number}" for number in range(29)]
+    lines = [*made(FULL, {name: [100.0] for name in subsets}), *made(KNORM, {name: [0.0] for name in subsets})]
+    cells = [
+        cell for cell in summarise(lines, {"toy": BenchmarkFacts(29, 0.0)}, True)["cells"] if cell["subset"] is None
+    ]
+    wanted = columns(subsets, 29, {"some": subsets[:3]})
+    table = difference_table(differences(lines, wanted), cells, [(c.kind, c.name, c.label) for c in wanted])
+    drawn = []
+    for chart in difference_charts(table, LIGHT):
+        (data,) = chart.to_dict()["datasets"].values()
+        drawn.append(list(dict.fromkeys(row["title"] for row in data)))
+    assert drawn[0] == ["all", "some"] and [len(titles) for titles in drawn[1:]] == [10, 10, 9]
+    assert [title for titles in drawn[1:] for title in titles] == subsets
+    assert max(map(len, drawn)) <= MOST_COLUMNS
 
 
 def test_levels_are_in_order_and_named() -> None:
