@@ -34,12 +34,14 @@ PAGES = {
 }
 
 st.set_page_config(page_title="KV-cache pruning board", page_icon=ICON, layout="wide")
-page = st.navigation(
-    [
-        st.Page(ROOT / "leaderboard" / "views" / f"{name}.py", title=title, icon=icon, url_path=name)
-        for name, (title, icon) in PAGES.items()
-        if (ROOT / "leaderboard" / "views" / f"{name}.py").is_file()
-    ]
-)
+VIEWS = ROOT / "leaderboard" / "views"
+FIRST = next(iter(PAGES))
+pages = [
+    st.Page(VIEWS / f"{name}.py", title=title, icon=icon, url_path="" if name == FIRST else name, default=name == FIRST)
+    for name, (title, icon) in PAGES.items()
+]
+# Streamlit has the first page at the root alone; who writes its name gets it too
+pages.append(st.Page(VIEWS / f"{FIRST}.py", title=PAGES[FIRST][0], url_path=FIRST, visibility="hidden"))
+page = st.navigation(pages)
 sidebar()
 page.run()
