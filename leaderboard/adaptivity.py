@@ -101,10 +101,3 @@ def check(prompts: Sequence[Prompt], lines: Mapping[str, Iterable[Line]], source
                 }
             )
     return pd.DataFrame(found, columns=["place", "tau", "prompts", "measured", "told", "largest", "outside"])
-
-
-def places(of: Mapping[str, tuple[str, int | None]]) -> dict[str, str]:
-    """A name a group (by its key) from its benchmark and length; where two are the same, with the key."""
-    names = {key: benchmark + (f", {length:,} tokens" if length else "") for key, (benchmark, length) in of.items()}
-    all_names = list(names.values())
-    return {key: name if all_names.count(name) == 1 else f"{name} ({key})" for key, name in names.items()}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from leaderboard.finding import stamps
-from leaderboard.library import Group, Library, open_library
+from leaderboard.library import Group, Library, distinct, open_library
 from leaderboard.text import brief, plain
 
 __all__ = ["ALL", "RESULTS", "View", "brief", "frame", "pick", "plain", "results", "sidebar"]
@@ -82,7 +82,7 @@ def frame(title: str, about: str, without_runs: bool = False) -> View:
 def pick(view: View, label: str = "Board", key: str = "board") -> Group:
     """One of the groups that pass the filters, by a box whose choice is kept in the address."""
     by_key = {group.key: group for group in view.groups}
-    names = _distinct(view.groups)
+    names = {key: brief(name) for key, name in distinct(view.groups, lambda group: group.title).items()}
     chosen = st.selectbox(label, list(by_key), format_func=lambda one: names[one], key=key, bind="query-params")
     return by_key[chosen] if chosen in by_key else view.groups[0]
 
@@ -169,14 +169,3 @@ def _nothing(library: Library, paths: Sequence[Path]) -> None:
     where = ", ".join(path.name or str(path) for path in paths)
     st.info(f"No runs in {plain(where)}. Make one, then reload this page:")
     st.code("python -m harness run --method kvzap", language="bash")
-
-
-def _distinct(groups: Sequence[Group]) -> dict[str, str]:
-    """Titles by key; where two are the same, with what tells them apart."""
-    titles = [group.title for group in groups]
-    names = {}
-    for group in groups:
-        basis = group.part.basis
-        more = f" ({group.part.dtype}, {basis['phase']}, {basis['query mode']}, {group.key})"
-        names[group.key] = brief(group.title + (more if titles.count(group.title) > 1 else ""))
-    return names

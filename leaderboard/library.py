@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,7 @@ class Part:
 
     basis        what another run must share to stand on the same board, see :func:`harness.merging.basis_of`
     control      hash of the control's scores, sample by sample
+    samples      how many there are, by ``items.jsonl``; 0: not known
     engines, query_modes, levels   those of its pruned variants; levels as asked for, (kind, value)
     """
 
@@ -50,6 +51,7 @@ class Part:
     control: str
     dtype: str
     hardware: str
+    samples: int = 0
     engines: tuple[str, ...] = ()
     query_modes: tuple[str, ...] = ()
     levels: tuple[tuple[str, Any], ...] = ()
@@ -134,6 +136,25 @@ def _place(group: Group) -> tuple[Any, ...]:
     return *name, -len(group.entries), group.key
 
 
+def distinct(groups: Iterable[Group], name: Callable[[Group], str]) -> dict[str, str]:
+    """A name for each group, by its key; where some have the same, with what tells them apart."""
+    own = {group.key: group for group in groups}
+    names = {key: name(group) for key, group in own.items()}
+    for more in (
+        lambda group: f"{group.part.samples:,} samples",
+        lambda group: f"{group.part.dtype}, {group.part.basis['phase']}, {group.part.basis['query mode']}",
+        lambda group: group.key,
+    ):
+        same: dict[str, list[str]] = {}
+        for key, found in names.items():
+            same.setdefault(found, []).append(key)
+        for keys in same.values():
+            told = {key: more(own[key]) for key in keys}
+            if len(set(told.values())) > 1:
+                names.update({key: f"{names[key]}, {text}" for key, text in told.items()})
+    return names
+
+
 def open_library(paths: Sequence[Path]) -> Library:
     """Everything under ``paths``, up to two folders down; a folder that cannot be read is listed, never fatal."""
     entries: list[Entry] = []
@@ -173,6 +194,7 @@ def _entry(folder: Path) -> dict[str, Any]:
         own = [cell for cell in cells if (cell["benchmark"], cell["length"]) == (benchmark, length)]
         pruned = [cell for cell in own if cell["level_kind"] != "none" and cell.get("status") != "unsupported"]
         basis = merging.basis_of(run, benchmark, length)
+        samples = len(basis["samples"]) if isinstance(basis["samples"], list) else 0
         basis["samples"] = digest(json.dumps(basis["samples"]))  # of a thousand samples the list is no small thing
         parts.append(
             {
@@ -182,6 +204,7 @@ def _entry(folder: Path) -> dict[str, Any]:
                 "control": "",
                 "dtype": str(basis["dtype"]),
                 "hardware": str(run.run.get("hardware")),
+                "samples": samples,
                 "engines": sorted({str(cell["engine"]) for cell in pruned}),
                 "query_modes": sorted({str(cell["query_mode"]) for cell in own}),
                 "levels": list(dict.fromkeys(level for cell in pruned if (level := level_of(cell)))),

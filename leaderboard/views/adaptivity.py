@@ -11,7 +11,7 @@ from leaderboard import adaptivity, histograms, thresholds
 from leaderboard.differences import lines_of
 from leaderboard.finding import Stamp
 from leaderboard.frame import frame, plain
-from leaderboard.library import Entry
+from leaderboard.library import Entry, distinct
 
 
 @st.cache_resource(show_spinner="Reading score histograms", max_entries=4)
@@ -28,10 +28,9 @@ model = models[0]
 if len(models) > 1:
     chosen = st.selectbox("Thresholds are a model’s own; of model", models, key="of", bind="query-params")
     model = chosen if chosen in models else model
-names = adaptivity.places(
-    {g.key: (g.part.benchmark, g.part.length) for g in view.groups if str(g.part.basis["model"]) == model}
-)
-groups = {names[group.key]: group for group in view.groups if group.key in names}
+own = [group for group in view.groups if str(group.part.basis["model"]) == model]
+names = distinct(own, lambda g: g.part.benchmark + (f", {g.part.length:,} tokens" if g.part.length else ""))
+groups = {names[group.key]: group for group in own}
 lines, boards = {}, {}
 for name, group in groups.items():
     try:

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from harness.reading import read
 from harness.results import RunFolder
 from leaderboard import keeping
 from leaderboard.finding import stamp_of, stamps
-from leaderboard.library import open_library
+from leaderboard.library import distinct, open_library
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, both, lines_of, write_run
 
 
@@ -88,6 +89,21 @@ def test_what_nobody_asks_for_is_removed_in_the_end(results: Path) -> None:
     keeping.trim()
     (left,) = keeping.cache_folder().iterdir()
     assert left in kept and json.loads(left.read_text("utf-8")) == cached
+
+
+def test_boards_of_one_title_are_told_apart(tmp_path: Path) -> None:
+    def made(folder: str, count: int, **more: Any) -> None:
+        lines = [*lines_of(FULL, {"red": [100.0] * count}), *lines_of(KNORM, {"red": [90.0] * count})]
+        write_run(tmp_path / folder, lines, **more)
+
+    made("few", 3)
+    made("many", 12)
+    made("half", 12, dtype="bfloat16")
+    made("other", 12, model="other")
+    groups = open_library([tmp_path]).groups
+    names = sorted(distinct(groups, lambda group: group.title).values())
+    titles = ["12 samples, bfloat16, prefill, agnostic", "12 samples, float32, prefill, agnostic", "3 samples"]
+    assert names == sorted([f"tiny, toy at 64 tokens, {title}" for title in titles] + ["other, toy at 64 tokens"])
 
 
 def test_links_out_of_the_results_are_listed_and_not_read(results: Path, tmp_path: Path) -> None:
