@@ -30,6 +30,11 @@ def choose_level(overall: Sequence[Row]) -> str:
     return chosen if chosen in names else EVERY
 
 
+def one_level(names: Sequence[str], level: str) -> str:
+    """The level that was chosen, or one of ``names`` where all of them were."""
+    return next((name for name in (level, "removed 0.5") if name in names), names[0])
+
+
 def at_level(overall: Sequence[Row], level: str) -> list[Row]:
     """The control and the cells of a level, or all cells level by level."""
     order = [None, *levels(overall)]
@@ -144,7 +149,7 @@ def by_sample(cells: Sequence[Row], overall: Sequence[Row], lines: Sequence[Line
         return
     st.subheader("Do methods fail on the same samples?", anchor=False)
     left, right = st.columns(2)
-    start = next((name for name in (level, "removed 0.5") if name in names), names[0])
+    start = one_level(names, level)
     with left:
         at = st.selectbox("At level", names, index=names.index(start), key="at", bind="query-params")
     with right:

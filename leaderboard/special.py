@@ -10,7 +10,9 @@ import streamlit as st
 from harness.results import Line
 from leaderboard import closeness, drawn, questions
 from leaderboard.frame import plain
+from leaderboard.heatmaps import level_name, levels
 from leaderboard.look import look
+from leaderboard.sections import at_level, one_level
 
 Row = dict[str, Any]
 
@@ -66,9 +68,17 @@ def rollouts(overall: Sequence[Row], lines: Sequence[Line], alarms: Sequence[Row
     )
 
 
-def several_questions(cells: Sequence[Row], lines: Sequence[Line], seed: int) -> None:
-    """Scores by the place of a question, prefills by query mode; ``cells`` are those to show."""
+def several_questions(cells: Sequence[Row], level: str, lines: Sequence[Line], seed: int) -> None:
+    """Scores by the place of a question, prefills by query mode; at one level, as a method has one line in each panel.
+
+    cells   the board's overall ones
+    """
     st.subheader("Several questions on one context", anchor=False)
+    names = [level_name(one) for one in levels(cells)]
+    if names:
+        level = one_level(names, level)
+        cells = at_level(cells, level)
+        st.markdown(f"At level **{plain(level)}**.")
     scores = {cell["variant"]: cell["score"] for cell in cells}
     own = [line for line in lines if line.variant in scores]
     st.altair_chart(questions.question_chart(questions.by_question(own, seed)), width="content", key="questions")
@@ -80,7 +90,8 @@ def several_questions(cells: Sequence[Row], lines: Sequence[Line], seed: int) ->
     paid = questions.prefills(own, scores)
     if (paid["level"] != "full cache").any():
         st.altair_chart(questions.prefill_chart(paid, look()), key="prefills")
-    st.dataframe(paid.drop(columns="name"), hide_index=True, key="prefills table")
+    figures = {"score": st.column_config.NumberColumn(format="%.1f")}
+    st.dataframe(paid.drop(columns="name"), hide_index=True, key="prefills table", column_config=figures)
     st.caption(
         "A pruned cache answers every question that it was pruned for; in mode aware each question needs the full"
         " cache again. An extra pass, such as KVzip’s, is no prefill of the context and is not counted."

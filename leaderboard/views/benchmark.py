@@ -32,7 +32,7 @@ if has_closeness(overall):
 if has_passes(overall):
     special.rollouts(overall, lines, board.alarms)
 if has_questions(lines):
-    special.several_questions(some, lines, seed)
+    special.several_questions(overall, level, lines, seed)
 sections.by_sample(cells, overall, lines, level)
 missing = [cell for cell in cells if cell.get("status") == "unsupported"]
 if missing:
