@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager, ExitStack
+from typing import IO, Any, NamedTuple
 
 from harness import models
 from harness.engine.adapter import LanguageModel
@@ -64,14 +64,14 @@ def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:
     evaluator = _evaluator(job, lm, lines, keeper)
     known = folder.histogram_keys()
     try:
-        with (
-            folder.append("samples.jsonl") as samples,
-            folder.append("histograms.jsonl") as bins,
-            progress(len(lines), job.expected) as advance,
-        ):
+        with ExitStack() as files, progress(len(lines), job.expected) as advance:
+            samples = files.enter_context(folder.append("samples.jsonl"))
+            bins: IO[str] | None = None
 
             def histogram(row: dict[str, Any]) -> None:
+                nonlocal bins  # most methods have no histogram, and a run without any has no file
                 if histogram_key(row) not in known:
+                    bins = bins or files.enter_context(folder.append("histograms.jsonl"))
                     append_line(bins, row)
 
             for line in evaluator.run(job.items, histogram, keeper.keep):

@@ -60,8 +60,8 @@ class Reading:
         """The rows of ``items.jsonl`` by ``sample_id``; none where the file is missing."""
         path = self.folder.file("items.jsonl")
         try:
-            # not splitlines(), which also parts at characters that JSON leaves in a text
-            rows = [json.loads(row) for row in path.read_text(encoding="utf-8").split("\n") if row] if path else []
+            # no splitlines() and no text mode: both part at characters that JSON leaves in a text or between values
+            rows = [json.loads(row) for row in path.read_bytes().decode("utf-8").split("\n") if row] if path else []
             for number, row in enumerate(rows, 1):
                 if wrong := _unfit(row):
                     raise ValueError(f"line {number}: {wrong}")

@@ -8,7 +8,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
@@ -318,12 +318,14 @@ def _read(path: Path) -> Iterator[Line]:
             data = file.read()
     except (OSError, EOFError, zlib.error) as error:
         raise HarnessError(f"{path} cannot be read: {error}") from error
-    for number, text in enumerate(data.splitlines(keepends=True), 1):
+    *rows, tail = data.split(b"\n")  # not splitlines, which also parts at \r, a blank to JSON
+    for number, text in enumerate(rows, 1):
         try:
             yield Line.model_validate_json(text)
         except ValidationError as error:
-            if not text.endswith(b"\n"):
-                return
             first = error.errors()[0]
             where = ascii(".".join(map(str, first["loc"])))[1:-1][:80] or "line"
             raise HarnessError(f"{path}, line {number}: {where}: {first['msg']}") from error
+    if tail:  # the last line of a run that was killed may have no end, and may be whole
+        with suppress(ValidationError):
+            yield Line.model_validate_json(tail)

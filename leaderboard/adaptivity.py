@@ -12,9 +12,10 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 
+from harness.histograms import Histogram, Told, told
 from harness.results import AVERAGED, Line
 from harness.summary import removed_of
-from leaderboard.histograms import Histogram, Prompt, Source, Told, told
+from leaderboard.histograms import Prompt, Source
 
 
 def by_threshold(line: Line, source: Source) -> bool:

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from harness.errors import HarnessError
+from harness.histograms import Histogram, Told, read_histograms, told
 from harness.summary import summarise
 from leaderboard import adaptivity, histograms, thresholds
 from leaderboard.adaptivity_charts import budget_cells, budget_chart, spread_chart, threshold_chart
 from leaderboard.differences import lines_of
-from leaderboard.histograms import Histogram, Prompt, Source, Told, told
+from leaderboard.histograms import Prompt, Source
 from leaderboard.library import open_library
 from leaderboard.look import DARK, LIGHT
 from tests.harness.driving import COMMITTED
@@ -152,10 +153,10 @@ def test_a_damaged_row_is_told_by_its_number(tmp_path: Path, change: dict[str, A
     path = tmp_path / "histograms.jsonl"
     path.write_text(json.dumps(good) + "\n" + json.dumps({**good, **change}) + "\n")
     with pytest.raises(HarnessError, match=f"histograms.jsonl, line 2: .*{said}"):
-        histograms.read_histograms(path)
+        read_histograms(path)
     path.write_text(json.dumps(good) + "\n" + json.dumps(good)[:50])
-    assert len(histograms.read_histograms(path)) == 1
-    assert histograms.read_histograms(tmp_path / "none") == []
+    assert len(read_histograms(path)) == 1
+    assert read_histograms(tmp_path / "none") == []
 
 
 def test_budgets_are_compared_on_the_same_scores() -> None:

@@ -1,0 +1,99 @@
+"""Score histograms of ``histograms.jsonl``, and what any threshold would remove by them. Without torch."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from harness.errors import HarnessError
+
+#: most bins that a row may have
+MOST_BINS = 10_000
+#: a threshold this near an edge between two bins, in bins, is on it
+_ON_EDGE = 1e-6
+
+
+class Histogram(BaseModel):
+    """A row of ``histograms.jsonl``: the scores of a context's pairs that nothing protects, counted by bin.
+
+    low, high   the ends of the bins, which have one width; scores beyond them are in the first or the last bin
+    cached      all pairs of the context, protected ones too
+    """
+
+    sample_id: str
+    method: str
+    options: str
+    window: int
+    sinks: int | str
+    low: float = Field(allow_inf_nan=False)
+    high: float = Field(allow_inf_nan=False)
+    counts: list[int] = Field(min_length=1, max_length=MOST_BINS)
+    cached: int = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Histogram:
+        if not self.low < self.high or self.high - self.low == float("inf"):
+            raise ValueError("low must be less than high")
+        if min(self.counts) < 0 or sum(self.counts) > self.cached:
+            raise ValueError("counts must be 0 or more and no more than cached together")
+        return self
+
+    @property
+    def width(self) -> float:
+        return (self.high - self.low) / len(self.counts)
+
+    @property
+    def edges(self) -> np.ndarray:
+        return self.low + self.width * np.arange(len(self.counts) + 1)
+
+    @property
+    def below(self) -> np.ndarray:
+        """The fraction of all cached pairs under each edge; exact but for scores beyond the ends."""
+        return np.concatenate([[0], np.cumsum(self.counts)]) / self.cached
+
+
+class Told(NamedTuple):
+    """Fraction of a context's pairs that a threshold removes: surely, by even spread within the bin, at most."""
+
+    least: float
+    likely: float
+    most: float
+
+
+def told(histogram: Histogram, tau: float) -> Told:
+    """What ``tau`` would remove of the context: the pairs in bins under it, and those of its own bin by how much of the
+    bin lies under it. On an edge between two bins there is no error; beyond the ends it is the end's whole bin."""
+    below, bins = histogram.below, len(histogram.counts)
+    place = (tau - histogram.low) / histogram.width
+    if place <= _ON_EDGE:
+        return Told(0.0, 0.0, float(below[1]))
+    if place >= bins - _ON_EDGE:
+        return Told(float(below[-2]), float(below[-1]), float(below[-1]))
+    if abs(place - round(place)) < _ON_EDGE:
+        return Told(*[float(below[round(place)])] * 3)
+    first = int(place)
+    least, most = float(below[first]), float(below[first + 1])
+    return Told(least, least + (place - first) * (most - least), most)
+
+
+def read_histograms(path: Path) -> list[Histogram]:
+    """``histograms.jsonl``; none where there is no such file. A broken line: :class:`HarnessError` with its number; a
+    last one that a kill left unfinished is passed over."""
+    try:
+        *rows, tail = path.read_bytes().split(b"\n") if path.is_file() else [b""]
+    except OSError as error:
+        raise HarnessError(f"{path.name} cannot be read: {error}") from error
+    found = []
+    for number, row in enumerate(rows, 1):
+        try:
+            found.append(Histogram.model_validate_json(row))
+        except ValidationError as error:
+            raise HarnessError(f"{path.name}, line {number}: {error.errors()[0]['msg']}") from error
+    if tail:  # the last line of a run that was killed
+        with suppress(ValidationError):
+            found.append(Histogram.model_validate_json(tail))
+    return found
