@@ -19,7 +19,7 @@ from harness.prompts import Prompts
 from harness.request import RunRequest
 from harness.results import RunFolder
 from harness.runner import Item, sampling_of
-from harness.summary import BenchmarkFacts
+from harness.summary import BenchmarkFacts, facts_of
 from harness.variants import Plan
 from methods.registry import load_plugin, unknown
 
@@ -72,11 +72,7 @@ class Job:
 
     @property
     def facts(self) -> dict[str, BenchmarkFacts]:
-        used = {item.benchmark.name: item.benchmark for item in self.items}
-        return {
-            name: BenchmarkFacts(len(b.subsets), b.chance, b.answer_limit, b.pass_at, b.cross_check, b.groups)
-            for name, b in used.items()
-        }
+        return {item.benchmark.name: facts_of(item.benchmark) for item in self.items}
 
     @property
     def expected(self) -> int:

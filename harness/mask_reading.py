@@ -60,6 +60,8 @@ def read(path: Path) -> StoredMasks:
 
 def _check_ends(file: Any) -> None:
     """Refuse a file whose directory alone would take memory and time: it is read before any of its names is seen."""
+    if file.read(4) != b"PK\x03\x04":
+        raise ValueError("something stands before its parts")
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - 42, 0))
     tail = file.read(42)

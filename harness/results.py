@@ -27,6 +27,8 @@ Name = Annotated[str, Field(max_length=1_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 #: whole numbers that every reader of JSON takes exactly
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Share = Annotated[float, Field(ge=0, le=1)]
+#: far from where sums and squares of it are no doubles
+Figure = Annotated[float, Field(ge=-1e100, le=1e100)]
 
 
 class VariantFields(BaseModel):
@@ -79,7 +81,7 @@ class Line(VariantFields):
     context that a deployment would pay for this answer (:func:`harness.query_modes.numbered`).
     """
 
-    requested_removed: float | None = None
+    requested_removed: Share | None = None
     sample_id: Name
     context_id: Name
     question_index: Count | None = None
@@ -90,7 +92,7 @@ class Line(VariantFields):
     rollout: Count = 0
     prediction: str | None = None
     score: float | None = Field(default=None, ge=0, le=100)
-    metrics: dict[str, float] = {}
+    metrics: dict[Name, Figure] = {}
     status: Status
     reason: str | None = None
     finish_reason: Literal["stop", "length", "nan"] | None = None

@@ -14,6 +14,7 @@ from harness.results import AVERAGED, SCHEMA_VERSION, Line, VariantFields
 from harness.stats import mean_interval
 
 if TYPE_CHECKING:  # results are read without a model's code
+    from benchmarks.base import Benchmark
     from harness.variants import Variant
 
 #: a control below this (or at chance) carries no comparison
@@ -29,6 +30,12 @@ class BenchmarkFacts(NamedTuple):
     pass_at: tuple[int, ...] = ()
     cross_check: str | None = None
     groups: Mapping[str, tuple[str, ...]] = {}
+
+
+def facts_of(benchmark: Benchmark) -> BenchmarkFacts:
+    """Those of a benchmark."""
+    b = benchmark
+    return BenchmarkFacts(len(b.subsets), b.chance, b.answer_limit, b.pass_at, b.cross_check, b.groups)
 
 
 Group = tuple[str, int | None]  # benchmark, length

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchmarks.base import Sample, content_hash
+from harness.mask_store import About, file_name, write
 from harness.reading import read
 
 ROOT = Path(__file__).parents[1]
@@ -34,13 +38,13 @@ def good_run(committed: Path, out: Path) -> Path:
     items = [row for row in _rows(committed / ITEMS) if row["sample_id"].endswith(INDEX)]
     kept = {row["sample_id"] for row in items}
     lines = [row for row in _rows(committed / SAMPLES) if row["sample_id"] in kept and row["variant"] in VARIANTS]
-    bins = [row for row in _rows(committed / BINS) if row["sample_id"] in kept]
     run = json.loads((committed / RUN).read_text("utf-8"))
     configuration = run["configuration"]
     configuration["variants"] = [v for v in configuration["variants"] if v["variant"] in VARIANTS]
     configuration["limits"] = {"needles": 1}
     configuration["data_hash"] = content_hash([_sample(row).to_json() for row in items])
     methods = {variant["method"] for variant in configuration["variants"]}
+    bins = [row for row in _rows(committed / BINS) if row["sample_id"] in kept and row["method"] in methods]
     run["method_hashes"] = {name: value for name, value in run["method_hashes"].items() if name in methods}
     write_json(draft / RUN, run)
     for name, rows in ((ITEMS, items), (SAMPLES, lines), (BINS, bins)):
@@ -200,6 +204,41 @@ def extra(name: str, what: bytes = b"more\n", mode: int = 0o644) -> Do:
     return do
 
 
+def masks(name: str = "", after: Do = lambda run: None, **changes: Any) -> Do:
+    """Stored masks of the first sample, as its lines say; ``changes`` of what the file says of itself."""
+
+    def do(run: Path) -> None:
+        item = _rows(run / ITEMS)[0]
+        lines = [one for one in _rows(run / SAMPLES) if one["sample_id"] == item["sample_id"]]
+        shape = 30, 3, lines[0]["context_tokens"]
+        told = {key: item[key] for key in ("sample_id", "context_id", "benchmark", "subset", "length")}
+        told |= {"shape": shape, "prefix": 3, "cut": 0, "variants": tuple(one["variant"] for one in lines), **changes}
+        text, extra = told.pop("text", item.get("context", "")), told.pop("kept", 0)
+        about, tokens = About(**told), [text, *[""] * (shape[2] - 1)]
+        keep = [np.arange(math.prod(shape)).reshape(shape) < one["kept_pairs"] + extra for one in lines]
+        write(run / "masks" / (name or file_name(item["sample_id"])), about, keep, tokens)
+        after(run)
+
+    return do
+
+
+def mask_file(change: Callable[[bytes], bytes]) -> Do:
+    """Another content of the one file of masks."""
+
+    def do(run: Path) -> None:
+        (file,) = (run / "masks").iterdir()
+        file.write_bytes(change(file.read_bytes()))
+
+    return do
+
+
+def pickled(run: Path) -> None:
+    (file,) = (run / "masks").iterdir()
+    with np.load(file) as arrays:
+        parts = dict(arrays)
+    np.savez_compressed(file, **{**parts, "index": np.array([{"a": 1}], dtype=object)})
+
+
 def renamed(name: str) -> Do:
     return lambda run: run.rename(run.with_name(name)) and None
 
@@ -270,6 +309,14 @@ def _damages() -> Iterator[tuple[str, str, bool, Do]]:
     )
     yield "a gzip bomb", "bomb", True, unsummed(packed(lambda old: gzip.compress(bytes(2**27), 9)))
     yield "a gzip bomb of good lines", "bomb", True, unsummed(packed(lambda old: gzip.compress(old * 3_000, 9)))
+    yield (
+        "gzip of a thousand parts",
+        "gzip",
+        False,
+        unsummed(packed(lambda old: gzip.compress(b"") * 1_000 + gzip.compress(old))),
+    )
+    yield "rows of nothing", "too-large", True, unsummed(packed(lambda old: gzip.compress(b"{}\n" * 20_000)))
+    yield "blank rows", "too-large", True, unsummed(content(SAMPLES, b"\n" * 20_000))
     yield "gzip cut", "gzip", True, unsummed(packed(lambda old: gzip.compress(old)[:-20]))
     yield "no gzip", "gzip", True, unsummed(packed(lambda old: old))
     yield "gzip of nothing", "empty", True, unsummed(packed(lambda old: gzip.compress(b"")))
@@ -317,6 +364,25 @@ def _damages() -> Iterator[tuple[str, str, bool, Do]]:
     yield "a negative histogram", "range", False, row(BINS, 0, counts=[-1, 2])
     yield "score above 100", "range", True, unsummed(row(score=101.0))
     yield "removed above 1", "range", True, unsummed(row(removed_context=1.5))
+    yield "a negative fraction asked for", "range", True, unsummed(row(requested_removed=-7.5))
+    yield "a metric that no sum can hold", "range", True, unsummed(row(metrics={"x": 1e308}))
+    yield "an answer without its text", "range", False, row(index=1, prediction=None, score=100.0)
+    yield "another fraction asked for in one line", "removed", False, row(index=4, requested_removed=0.25)
+    yield "a fraction asked for without a threshold", "removed", False, row(index=1, requested_removed=0.5)
+    yield "another mean over time", "removed", False, row(removed_time_mean=0.99)
+    yield "bytes that the masked engine saves", "removed", False, row(physical_bytes=1)
+    yield "more scores than pairs", "schema", False, row(BINS, 0, cached=10)
+    yield "bins from high to low", "schema", False, row(BINS, 0, low=9.0, high=-9.0)
+    yield "scores of other pairs", "removed", False, row(BINS, 0, cached=10**6)
+    yield "scores that tell of another removed", "removed", False, row(BINS, 1, counts=[88_000, 0])
+    yield "scores of a method that was not run", "foreign-line", False, row(BINS, 0, method="tova")
+    yield "scores of a sample that was not run", "foreign-line", False, row(BINS, 0, sample_id="needles/x/0")
+    yield (
+        "scores twice",
+        "doubled-line",
+        False,
+        data(BINS, lambda old: old + old.splitlines(keepends=True)[0]),
+    )
     yield "a score without an answer", "range", False, row(status="oom")
     yield "an answer without a score", "range", False, row(score=None)
     yield "an impossible level", "range", False, both(row(level=2.0), gone(SUMMARY))
@@ -345,8 +411,37 @@ def _damages() -> Iterator[tuple[str, str, bool, Do]]:
     )
     yield "a variant twice", "label", False, field("configuration", "variants", 1, "variant", to="knorm head 0.25")
     yield "other benchmarks than it has", "record", False, field("configuration", "benchmarks", to=["ruler"])
+    yield "fewer subsets than the benchmark", "record", False, field("facts", "needles", "subsets", to=1)
+    yield "a limit that no line has", "record", False, field("answers", "needles", "max_new_tokens", to=[24, 25])
+    yield "rollouts that no line has", "record", False, field("answers", "needles", "rollouts", to=[1, 2])
+    yield (
+        "lines lost between rollouts",
+        "missing-lines",
+        False,
+        both(field("answers", "needles", "rollouts", to=[1, 2]), cut(SAMPLES, 11), resummed),
+    )
+    yield "a line of another limit", "foreign-line", False, row(max_new_tokens=99)
+    yield (
+        "a label that says more",
+        "label",
+        False,
+        field("configuration", "variants", 2, "variant", to="knorm head 0.25 BEST METHOD"),
+    )
+    yield (
+        "a label that says other settings",
+        "label",
+        False,
+        field("configuration", "variants", 2, "variant", to="knorm head 0.25 window=7"),
+    )
     # figures
     yield "a better score", "score-differs", False, row(index=1, score=100.0)
+    for file in (SAMPLES, ITEMS):
+        yield (
+            f"a better score, and a carriage return in {file}",
+            "score-differs",
+            False,
+            both(row(index=1, score=100.0), data(file, lambda old: old.replace(b": ", b":\r", 1))),
+        )
     yield "a better mean", "summary-differs", False, field("cells", 5, "score", to=99.0, file=SUMMARY)
     yield "a million cells", "summary-differs", False, field("cells", to=[{}] * 10**6, file=SUMMARY)
     yield "a summary without ranks", "summary-differs", False, field("ranks", drop=True, file=SUMMARY)
@@ -363,11 +458,28 @@ def _damages() -> Iterator[tuple[str, str, bool, Do]]:
     yield "another dtype", "folder-name", False, field("configuration", "dtype", to="bfloat16")
     yield "another data hash", "data-hash", False, field("configuration", "data_hash", to="0" * 16)
     yield "another context", "prompt-hash", False, row(ITEMS, 0, context="The access code is 9580433.")
+    yield "a sample without its context", "missing-texts", False, row(ITEMS, 0, drop="context")
     yield "two contexts of one id", "context-id", False, row(ITEMS, 1, context_id="43b7f6bb84665ee3")
     yield "other code", "stale", False, field("method_hashes", "knorm", to="0" * 16)
     yield "another benchmark version", "other-version", False, field("benchmark_versions", "needles", to="0")
     yield "texts that may not be shipped", "not-shareable", False, row(ITEMS, 0, benchmark="longbench", subset="qasper")
     yield "masks that are none", "masks", False, extra("masks/a.npz", b"PK\x03\x04 nothing")
+    yield "masks of another name", "masks", False, masks("other.npz")
+    yield "masks of other pairs", "masks", False, masks(kept=1)
+    yield "masks of another context", "masks", False, masks(text="words of somebody else")
+    yield "masks of another subset", "masks", False, masks(subset="keys_8")
+    yield "masks of a variant that was not run", "masks", False, masks(variants=("full", "a", "b", "c", "d"))
+    yield "masks behind something else", "masks", False, masks(after=mask_file(lambda old: b"words " * 9 + old))
+    yield "masks before something else", "masks", False, masks(after=mask_file(lambda old: old + b"words"))
+    yield "masks that are pickled", "masks", False, masks(after=pickled)
+    yield "a token in the masks", "secret", False, masks(text="hf_" + "abcdEFGH1234" * 3)
+    yield (
+        "masks with texts that may not be shipped",
+        "not-shareable",
+        False,
+        masks(after=row(ITEMS, 0, benchmark="longbench", subset="qasper")),
+    )
+    yield "masks of many megabytes", "too-large", False, masks(after=lambda run: _grown(run / "masks"))
     # private
     yield "a path in a message", "path", False, row(status="error", score=None, reason="no /home/someone/models/x")
     yield "a path of Windows", "path", False, field("skipped", to={"kvzap": r"C:\Users\someone\model"})
@@ -410,6 +522,11 @@ def _damages() -> Iterator[tuple[str, str, bool, Do]]:
     yield "a newline in a model", "bad-name", True, field("configuration", "model", to="a\nb")
     yield "a name of ten thousand characters", "bad-name", True, unsummed(row(subset="x" * 10_000))
     yield "a name written backwards", "bad-name", False, field("configuration", "model", to="smol\u202elm")
+
+
+def _grown(folder: Path) -> None:
+    for file in folder.iterdir():
+        os.truncate(file, 2**25 + 1)
 
 
 def resummed(run: Path) -> None:

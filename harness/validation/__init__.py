@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import HarnessError
-from harness.validation import coverage, figures, origin, publishing, schema, tree
+from harness.validation import coverage, figures, origin, publishing, schema, stored_masks, tree
 from harness.validation.findings import Finding, finding, quoted_name
 from harness.validation.folder import Submission
 
@@ -97,19 +97,15 @@ def _record(folder: Submission) -> Iterator[Finding]:
 
 
 def _items(folder: Submission) -> Iterator[Finding]:
-    yield from schema.check_rows(schema.ITEM, "items.jsonl", folder.loaded["items.jsonl"].rows)
+    yield from folder.sound_items.findings
 
 
 def _histograms(folder: Submission) -> Iterator[Finding]:
-    rows = folder.loaded["histograms.jsonl"].rows
-    yield from schema.check_rows(schema.HISTOGRAM, "histograms.jsonl", rows)
-    for number, row in rows:
-        if folder.by_sample and str(row.get("sample_id")) not in folder.by_sample:
-            yield finding("foreign-line", "histograms.jsonl", number, "is of a sample that items.jsonl has not")
+    yield from folder.histograms.findings
 
 
 def _samples(folder: Submission) -> Iterator[Finding]:
-    yield from schema.check_lines(folder.samples_name, folder.loaded[folder.samples_name].rows)
+    yield from folder.sound_lines.findings
 
 
 #: all checks, in the order in which their findings are told
@@ -125,15 +121,19 @@ CHECKS: tuple[Check, ...] = (
     coverage.check_record,
     coverage.check_lines,
     coverage.check_complete,
+    coverage.check_requested,
+    coverage.check_histograms,
     figures.check_removed,
+    figures.check_readable,
     figures.check_scores,
     figures.check_summary,
+    origin.check_whole,
     origin.check_prompts,
     origin.check_data,
     origin.check_name,
     origin.check_code,
     publishing.check_shareable,
-    publishing.check_masks,
+    stored_masks.check_masks,
     publishing.check_texts,
 )
 

@@ -31,9 +31,9 @@ def check_removed(folder: Submission) -> Iterator[Finding]:
     same pairs."""
     caches: dict[tuple[str, str], tuple[int, int | None]] = {}
     for number, line in folder.lines:
-        for what in _pairs(line):
+        for what in (*_pairs(line), *_over_time(line)):
             yield finding("removed", folder.samples_name, number, what)
-        for what in _answer(line):
+        for what in (*_answer(line), *_text(line, folder)):
             yield finding("range", folder.samples_name, number, what)
         if line.cached_pairs is None:
             continue
@@ -65,6 +65,29 @@ def _pairs(line: Line) -> Iterator[str]:
         yield f"cached_pairs is {line.cached_pairs:,}, no multiple of context_tokens, {line.context_tokens:,}"
 
 
+def _over_time(line: Line) -> Iterator[str]:
+    """The mean over steps, as far as it is known: what is pruned once becomes a smaller part with each token."""
+    mean, first = line.removed_time_mean, line.removed_context
+    if line.status in AVERAGED and mean is None:
+        yield "was answered, but lacks removed_time_mean"
+    if mean is None or first is None:
+        return
+    if line.phase == "prefill" and mean > first + CLOSE:
+        yield f"removed_time_mean is {mean:g}, more than removed_context, {first:g}, in phase prefill"
+    if line.level_kind == "none" and mean:
+        yield f"is of the control, which removes nothing, but removed_time_mean is {mean:g}"
+    if line.engine == "masked" and line.physical_bytes is not None:
+        yield "has physical_bytes, which the masked engine does not save"
+
+
+def _text(line: Line, folder: Submission) -> Iterator[str]:
+    """What was scored by its text has a text."""
+    benchmark = folder.benchmark(line.benchmark)
+    forced = benchmark is None or bool(benchmark.teacher_forced)
+    if line.status in AVERAGED and line.prediction is None and not forced:
+        yield "was answered and scored, but has no prediction"
+
+
 def _answer(line: Line) -> Iterator[str]:
     """A status that is averaged has a score, any other has none; levels are ones that can be asked for."""
     if (line.status in AVERAGED) != (line.score is not None):
@@ -77,6 +100,21 @@ def _answer(line: Line) -> Iterator[str]:
         fits = {"removed": 0 <= line.level < 1, "keep_tokens": line.level >= 1 and line.level % 1 == 0}
         if not fits.get(line.level_kind, True):
             yield f"has level {shown(line.level)}, which is no {line.level_kind}"
+
+
+def check_readable(folder: Submission) -> Iterator[Finding]:
+    """Where all is well formed, the readers of the board and of ``report`` find the same lines."""
+    if not _sound(folder):
+        return
+    try:
+        run = read(folder.path)
+        items, lines = len(run.items), len(run.lines)
+    except HarnessError as error:
+        yield finding("not-readable", "", None, f"is refused by the readers ({ascii(str(error))[1:-1][:200]})")
+        return
+    if (items, lines) != (len(folder.items), len(folder.lines)):
+        told = f"is read as {lines:,} lines of {items:,} samples, the files have {len(folder.lines):,} of "
+        yield finding("not-readable", "", None, f"{told}{len(folder.items):,}")
 
 
 def check_scores(folder: Submission) -> Iterator[Finding]:
@@ -107,17 +145,18 @@ def check_summary(folder: Submission) -> Iterator[Finding]:
         yield finding("summary-differs", "summary.json", None, what)
 
 
-def _reading(folder: Submission) -> Reading | None:
-    """The run as all readers see it; None where its files are not sound, which other checks tell of."""
+def _sound(folder: Submission) -> bool:
+    """Whether figures can be made of the files anew; other checks tell where not."""
     if not folder.whole or len({line.key for _, line in folder.lines}) < len(folder.lines):
+        return False
+    return all(line.sample_id in folder.by_sample for _, line in folder.lines)
+
+
+def _reading(folder: Submission) -> Reading | None:
+    """The run as all readers see it; None where its files are not sound, or :func:`check_readable` tells of it."""
+    if not _sound(folder) or any(check_readable(folder)):
         return None
-    if any(line.sample_id not in folder.by_sample for _, line in folder.lines):
-        return None
-    try:
-        run = read(folder.path)
-        return run if len(run.lines) == len(folder.lines) else None
-    except HarnessError:
-        return None
+    return read(folder.path)
 
 
 def _differences(stored: Any, derived: Any, where: str) -> Iterator[str]:

@@ -46,6 +46,8 @@ CODES: dict[str, tuple[Severity, str]] = {
     "record": ("error", MAKE),
     "doubled-line": ("error", COPY),
     "foreign-line": ("error", COPY),
+    "missing-texts": ("error", MAKE),
+    "not-readable": ("error", COPY),
     "missing-lines": ("error", "go on with the run (--resume); an unfinished run's summary says complete: false"),
     "incomplete": ("warning", "the same command with --resume finishes the run; it is not ranked before"),
     "summary-differs": ("error", RESCORE),

@@ -11,7 +11,7 @@ import benchmarks.registry
 from benchmarks.base import Benchmark, BenchmarkError
 from harness.results import Line, VariantFields
 from harness.validation.findings import Finding
-from harness.validation.schema import ITEM, lines_of, sound_rows, sound_run
+from harness.validation.schema import HISTOGRAM, ITEM, LINE, Histogram, Item, Sound, sound, sound_run
 from harness.validation.strict import Loaded, Row, load_object, load_rows
 from harness.validation.tree import SAMPLES, unopened
 
@@ -35,6 +35,8 @@ class Submission:
     def load(self, name: str) -> Loaded:
         if not self.has(name):
             return Loaded(None, [], [])
+        if name == "histograms.jsonl" and (self.path / name).stat().st_size == 0:
+            return Loaded(None, [], [])  # of methods without score histograms
         return (load_rows if ".jsonl" in name else load_object)(self.path / name, name)
 
     @cached_property
@@ -66,16 +68,29 @@ class Submission:
     @cached_property
     def items(self) -> list[Row]:
         """The rows of ``items.jsonl`` that are well formed."""
-        return [row for row, wrong in sound_rows(ITEM, self.loaded["items.jsonl"].rows) if not wrong]
+        good = {number for number, _ in self.sound_items.rows}
+        return [row for row in self.loaded["items.jsonl"].rows if row.number in good]
+
+    @cached_property
+    def sound_items(self) -> Sound[Item]:
+        return sound(ITEM, "items.jsonl", self.loaded["items.jsonl"].rows)
+
+    @cached_property
+    def sound_lines(self) -> Sound[Line]:
+        return sound(LINE, self.samples_name, self.loaded[self.samples_name].rows)
+
+    @cached_property
+    def histograms(self) -> Sound[Histogram]:
+        return sound(HISTOGRAM, "histograms.jsonl", self.loaded["histograms.jsonl"].rows)
 
     @cached_property
     def by_sample(self) -> dict[str, dict[str, Any]]:
         return {row.value["sample_id"]: row.value for row in self.items}
 
-    @cached_property
+    @property
     def lines(self) -> list[tuple[int, Line]]:
         """The lines that are well formed, each with its number."""
-        return [(row.number, line) for row, line, _ in lines_of(self.loaded[self.samples_name].rows) if line]
+        return self.sound_lines.rows
 
     @cached_property
     def whole(self) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.base import Sample, content_hash
+from harness.results import Line
+from harness.validation.coverage import rollouts
 from harness.validation.findings import Finding, finding, shown
 from harness.validation.folder import Submission
 from harness.validation.sources import Sources, Unknown
@@ -29,6 +31,17 @@ def check_prompts(folder: Submission) -> Iterator[Finding]:
             yield finding("context-id", "items.jsonl", number, told)
 
 
+def check_whole(folder: Submission) -> Iterator[Finding]:
+    """Samples of benchmarks whose texts a run ships have their texts and references: they are what scores are made
+    anew of, and what hashes are held against."""
+    for number, row in folder.items:
+        benchmark = folder.benchmark(row["benchmark"])
+        if benchmark is not None and benchmark.shareable:
+            lacking = [name for name in (*TEXTS, "references") if name not in row]
+            if lacking:
+                yield finding("missing-texts", "items.jsonl", number, f"lacks {', '.join(lacking)}")
+
+
 def check_data(folder: Submission) -> Iterator[Finding]:
     """The hash of all samples, where they can be put together from what the folder holds."""
     run = folder.run
@@ -38,23 +51,25 @@ def check_data(folder: Submission) -> Iterator[Finding]:
     if any(row["benchmark"] not in WHOLE or not all(name in row for name in TEXTS) for row in rows):
         folder.notes.append("data_hash was not checked: the folder does not hold all of its samples")
         return
-    answers = run["answers"]
-    if any(len(answers[row["benchmark"]][name]) != 1 for row in rows for name in ("max_new_tokens", "sampling")):
+    first = {line.sample_id: line for _, line in reversed(folder.lines)}
+    if any(row["sample_id"] not in first for row in rows):
+        folder.notes.append("data_hash was not checked: there are samples without a line")
         return
-    made = content_hash([_sample(row, answers[row["benchmark"]]).to_json() for row in rows])
+    counts = rollouts(folder)
+    made = content_hash([_sample(row, first[row["sample_id"]], counts[row["sample_id"]]).to_json() for row in rows])
     if made != run["configuration"]["data_hash"]:
         yield finding("data-hash", "run.json", None, "configuration.data_hash is not that of items.jsonl")
 
 
-def _sample(row: dict[str, Any], answers: dict[str, Any]) -> Sample:
+def _sample(row: dict[str, Any], line: Line, rollouts: int) -> Sample:
     names = ("sample_id", "context_id", "subset", "length", *TEXTS)
     return Sample(
         **{name: row[name] for name in names},
         references=tuple(row.get("references", ())),
         all_classes=tuple(row.get("all_classes", ())),
-        max_new_tokens=answers["max_new_tokens"][0],
-        sampling=answers["sampling"][0],
-        rollouts=answers["rollouts"][0],
+        max_new_tokens=line.max_new_tokens or 0,
+        sampling=line.sampling,
+        rollouts=rollouts,
     )
 
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import json
 import re
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
 from harness.validation.findings import Finding, finding, shown
 from harness.validation.folder import Submission
-from harness.validation.strict import MB
-from harness.validation.tree import MASKS
 
 #: what a benchmark or a model wrote; in here paths and addresses are looked at, and may stay
-TEXTS = ("prediction", "context", "question", "answer_prefix", "references", "all_classes")
+TEXTS = ("prediction", "context", "question", "answer_prefix", "references", "all_classes", "tokens")
 SHIPPED = ("context", "question", "answer_prefix")
 #: names: they become parts of tables, links and file names
 NAMES = ("sample_id", "context_id", "benchmark", "subset", "variant", "method", "budget", "model", "dtype", "device")
@@ -69,68 +62,18 @@ def _not_shareable(folder: Submission, row: dict[str, Any]) -> str:
     return ""
 
 
-def check_masks(folder: Submission) -> Iterator[Finding]:
-    """Stored masks are plain arrays of a few names; the tokens' texts stand there only where they may be shipped."""
-    path = folder.path / MASKS
-    if path.is_symlink() or not path.is_dir():
-        return
-    for file in sorted(path.glob("*.npz")):
-        if file.is_symlink() or not file.is_file():
-            continue
-        name = f"{MASKS}/{file.name}"
-        try:
-            about, members = _read_masks(file.read_bytes())
-        except (OSError, ValueError, EOFError, RuntimeError, NotImplementedError, struct.error, zlib.error) as error:
-            yield finding("masks", name, None, f"is no file of stored masks ({ascii(str(error))[1:-1][:100]})")
-            continue
-        except zipfile.BadZipFile:
-            yield finding("masks", name, None, "is no file of stored masks (no .npz file)")
-            continue
-        benchmark = folder.benchmark(str(about.get("benchmark")))
-        if about.get("sample_id") not in folder.by_sample:
-            yield finding(
-                "masks", name, None, f"is of sample {shown(about.get('sample_id'))}, which items.jsonl has not"
-            )
-        if "tokens" in members and not (benchmark is not None and benchmark.shareable):
-            yield finding("not-shareable", name, None, f"has the texts of {shown(about.get('benchmark'))}")
-
-
-#: arrays of a file of masks; ``tokens`` has the context's text
-ARRAYS = {"about", "masks", "index", "tokens", "lengths"}
-MOST_ABOUT = 8 * MB
-MOST_UNPACKED = 256 * MB
-
-
-def _read_masks(data: bytes) -> tuple[dict[str, Any], set[str]]:
-    """What a file says of itself, and the names of its arrays; no array but that one is unpacked."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        infos = archive.infolist()
-        members = {info.filename.removesuffix(".npy") for info in infos}
-        if not members <= ARRAYS or "about" not in members or len(members) < len(infos):
-            raise ValueError("it has other arrays than masks have")
-        if sum(info.file_size for info in infos) > MOST_UNPACKED or archive.getinfo("about.npy").file_size > MOST_ABOUT:
-            raise ValueError("it unpacks to too much")
-        with archive.open("about.npy") as file:
-            about = file.read(MOST_ABOUT)
-    if not about.startswith(b"\x93NUMPY\x01\x00"):
-        raise ValueError("its part about is no array of bytes")
-    value = json.loads(about[10 + int.from_bytes(about[8:10], "little") :])
-    if not isinstance(value, dict):
-        raise ValueError("its part about is no object")
-    return value, members
-
-
 def check_texts(folder: Submission) -> Iterator[Finding]:
     """Paths, secrets, addresses and markup in every text of every file, keys included."""
     for name, loaded in folder.loaded.items():
         if loaded.rows:
             for number, row in loaded.rows:
-                yield from _of_value(name, number, row)
+                yield from of_value(name, number, row)
         elif isinstance(loaded.value, dict):
-            yield from _of_value(name, None, loaded.value)
+            yield from of_value(name, None, loaded.value)
 
 
-def _of_value(file: str, line: int | None, value: dict[str, Any]) -> Iterator[Finding]:
+def of_value(file: str, line: int | None, value: dict[str, Any]) -> Iterator[Finding]:
+    """Of one JSON object of a file."""
     plain = [(field, text) for field, text in _strings(value, "") if field not in TEXTS]
     given = [text for field, text in _strings(value, "") if field in TEXTS]
     joined = "\n".join(text for _, text in plain)

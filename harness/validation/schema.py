@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from harness import histograms
 from harness.results import SCHEMA_VERSION, Count, Line, Name, VariantFields
 from harness.validation.findings import Finding, finding, shown
-from harness.validation.strict import LARGEST, Row
+from harness.validation.strict import LARGEST, MOST_WRONG, Row
 
 #: most findings of one row or file
 MOST = 3
@@ -96,23 +97,24 @@ class Item(Strict):
     answer_prefix: str = ""
 
 
-class Histogram(Strict):
-    """Counts of the scores by bin between ``low`` and ``high``, of ``cached`` pairs."""
+class Histogram(histograms.Histogram):
+    """A row of ``histograms.jsonl`` with nothing unknown in it."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     sample_id: Name
     method: Name
     options: Text
     window: Count
-    sinks: Count | str
-    low: float
-    high: float
-    counts: Annotated[list[Count], Field(max_length=10_000)]
-    cached: Count
+    sinks: Count | Literal["prefix"]
+    counts: Annotated[list[Count], Field(min_length=1, max_length=histograms.MOST_BINS)]
 
 
 RECORD: TypeAdapter[Any] = TypeAdapter(Record)
-ITEM: TypeAdapter[Any] = TypeAdapter(Item)
-HISTOGRAM: TypeAdapter[Any] = TypeAdapter(Histogram)
+ITEM: TypeAdapter[Item] = TypeAdapter(Item)
+HISTOGRAM: TypeAdapter[Histogram] = TypeAdapter(Histogram)
+LINE: TypeAdapter[Line] = TypeAdapter(Line)
+T = TypeVar("T")
 
 
 def sound_run(value: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -124,31 +126,28 @@ def sound_run(value: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _wrong(RECORD, value)
 
 
-def sound_rows(kind: TypeAdapter[Any], rows: Iterable[Row]) -> Iterator[tuple[Row, list[tuple[str, str]]]]:
-    """Each row with what is wrong with it."""
-    for row in rows:
-        yield row, list(_wrong(kind, row.value))
+class Sound(NamedTuple, Generic[T]):
+    """The rows of a file that are well formed, each with its number, and what is wrong with the others."""
+
+    rows: list[tuple[int, T]]
+    findings: list[Finding]
 
 
-def lines_of(rows: Iterable[Row]) -> Iterator[tuple[Row, Line | None, list[tuple[str, str]]]]:
-    """Each row of ``samples.jsonl`` with its line, or what is wrong with it."""
+def sound(kind: TypeAdapter[T], name: str, rows: Sequence[Row]) -> Sound[T]:
+    """A file's rows as ``kind`` has them; of a file with very many wrong ones the rest is not looked at."""
+    good: list[tuple[int, T]] = []
+    found: list[Finding] = []
+    wrong = 0
     for row in rows:
+        if wrong > MOST_WRONG:
+            found.append(finding("too-large", name, row.number, f"has more than {MOST_WRONG} such rows before"))
+            break
         try:
-            yield row, Line.model_validate(row.value, strict=True), []
+            good.append((row.number, kind.validate_python(row.value, strict=True)))
         except ValidationError as error:
-            yield row, None, list(_told(error))
-
-
-def check_rows(kind: TypeAdapter[Any], name: str, rows: Sequence[Row]) -> Iterator[Finding]:
-    for row, wrong in sound_rows(kind, rows):
-        for code, what in wrong:
-            yield finding(code, name, row.number, what)
-
-
-def check_lines(name: str, rows: Sequence[Row]) -> Iterator[Finding]:
-    for row, _, wrong in lines_of(rows):
-        for code, what in wrong:
-            yield finding(code, name, row.number, what)
+            wrong += 1
+            found += [finding(code, name, row.number, what) for code, what in _told(error)]
+    return Sound(good, found)
 
 
 def _wrong(kind: TypeAdapter[Any], value: Any) -> Iterator[tuple[str, str]]:

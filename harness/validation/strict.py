@@ -22,6 +22,11 @@ DEEPEST = 16
 #: whole numbers beyond this are no longer exact in other readers of JSON
 LARGEST = 2**53
 MOST_UNPACKED = 256 * MB
+#: gzip files that a packed file may be joined of; a run is packed as one
+MOST_MEMBERS = 1_000
+#: rows of a file, and those of them that are no rows of a run before the rest is left unread
+MOST_ROWS, MOST_WRONG = 1_000_000, 1_000
+_CHUNK = 2**16
 
 
 class Refused(Exception):
@@ -128,10 +133,13 @@ def load_rows(path: Path, name: str) -> Loaded:
         return Loaded(None, [], [finding(error.code, name, None, error.what)])
     rows: list[Row] = []
     found: list[Finding] = []
-    lines = data.split(b"\n")
-    if lines[-1]:
-        found.append(finding("torn-line", name, len(lines), "the last line has no end"))
-    for number, line in _numbered(lines):
+    if not data.endswith(b"\n"):
+        found.append(finding("torn-line", name, data.count(b"\n") + 1, "the last line has no end"))
+    for number, line in enumerate(_lines(data), 1):
+        if number > MOST_ROWS or len(found) > MOST_WRONG:
+            why = f"has more than {MOST_ROWS:,} rows" if number > MOST_ROWS else f"has more than {MOST_WRONG} such rows"
+            found.append(finding("too-large", name, number, f"{why}; the rest was not read"))
+            break
         try:
             rows.append(Row(number, _row(line)))
         except Refused as error:
@@ -139,8 +147,14 @@ def load_rows(path: Path, name: str) -> Loaded:
     return Loaded(rows, rows, found)
 
 
-def _numbered(lines: list[bytes]) -> Iterator[tuple[int, bytes]]:
-    yield from enumerate(lines if lines[-1] else lines[:-1], 1)
+def _lines(data: bytes) -> Iterator[bytes]:
+    """One at a time: a list of all of them is larger than the file where they are empty."""
+    start = 0
+    while start < len(data):
+        stop = data.find(b"\n", start)
+        stop = len(data) if stop < 0 else stop
+        yield data[start:stop]
+        start = stop + 1
 
 
 def _row(line: bytes) -> dict[str, Any]:
@@ -178,21 +192,23 @@ def _bytes(path: Path) -> bytes:
 
 def _unpacked(data: bytes) -> bytes:
     most = min(MOST_UNPACKED, most_unpacked(len(data)))
-    parts: list[bytes] = []
-    total, rest = 0, data
+    unpacked, place, members = bytearray(), 0, 0
     try:
-        while rest:  # a gzip file may have several members
+        while place < len(data):  # a gzip file may have several members
+            members += 1
+            if members > MOST_MEMBERS:
+                raise Refused("gzip", f"is joined of more than {MOST_MEMBERS:,} files")
             member = zlib.decompressobj(wbits=31)
-            part = member.decompress(rest, most - total + 1)
-            total += len(part)
-            if total > most:
-                raise Refused("bomb", f"unpacks to more than {most:,} bytes from {len(data):,}")
-            if not member.eof:
-                raise Refused("gzip", "ends in the middle of the packed data")
-            parts.append(part)
-            rest = member.unused_data
+            while not member.eof:  # in chunks: what is behind a member is copied each time
+                chunk = data[place : place + _CHUNK]
+                if not chunk:
+                    raise Refused("gzip", "ends in the middle of the packed data")
+                unpacked += member.decompress(chunk, most - len(unpacked) + 1)
+                if len(unpacked) > most:
+                    raise Refused("bomb", f"unpacks to more than {most:,} bytes from {len(data):,}")
+                place += len(chunk) - len(member.unused_data)
     except zlib.error as error:
         raise Refused("gzip", f"is not gzip ({error})") from error
-    if not total:
+    if not unpacked:
         raise Refused("empty", "is empty")
-    return b"".join(parts)
+    return bytes(unpacked)

@@ -14,9 +14,9 @@ import pytest
 
 from harness import formats, provenance, validation
 from harness.merging import boards
-from harness.reading import find
-from harness.results import RunFolder
-from harness.validation import publishing, strict
+from harness.reading import Reading, find
+from harness.results import Line, RunFolder
+from harness.validation import publishing, stored_masks, strict
 from harness.validation.findings import CODES
 from harness.validation.sources import Sources, Unknown
 from methods import registry
@@ -59,7 +59,7 @@ def test_damage_is_found_and_readers_survive_it(good: Path, tmp_path: Path, name
 def test_there_are_damages_of_every_kind() -> None:
     assert len(damaged.DAMAGES) >= 150
     tried = {damage.code for damage in damaged.DAMAGES.values()}
-    assert CODES.keys() - tried == {"not-a-run", "unreadable", "text-path", "check-failed"}
+    assert CODES.keys() - tried == {"not-a-run", "unreadable", "text-path", "check-failed", "not-readable"}
 
 
 def test_a_good_run_is_fine(cli: Cli, good: Path) -> None:
@@ -90,6 +90,54 @@ def test_what_the_harness_writes_is_fine(cli: Cli, runs: Runs) -> None:
     assert ran.out.splitlines()[0] == f"{runs.folder.name}: fine"
     assert "note: the code of 'carded' was not checked: it is no method of this package" in ran.out
     assert "note: data_hash was not checked" in ran.out
+
+
+def test_stored_masks_of_a_good_run_are_fine(good: Path, tmp_path: Path) -> None:
+    run = tmp_path / good.name
+    shutil.copytree(good, run)
+    damaged.masks()(run)
+    (checked,) = validation.validate(run)
+    assert checked.findings == [] and list((run / "masks").iterdir())
+
+
+def test_lines_with_other_blanks_are_the_same_lines(good: Path, tmp_path: Path) -> None:
+    run = tmp_path / good.name
+    shutil.copytree(good, run)
+    for name in ("samples.jsonl", "items.jsonl", "histograms.jsonl"):
+        data = (run / name).read_bytes()
+        (run / name).write_bytes(data.replace(b": ", b":\r\t", 1))
+    (checked,) = validation.validate(run)
+    assert checked.findings == []
+    assert find(run).runs[0].lines == find(good).runs[0].lines
+
+
+def test_what_readers_take_otherwise_is_told_of(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fewer(self: Reading) -> list[Line]:
+        return list(self.folder.lines())[:-1]
+
+    monkeypatch.setattr(Reading, "lines", property(fewer))
+    (checked,) = validation.validate(good)
+    assert [found.code for found in checked.findings] == ["not-readable"]
+    assert "is read as 19 lines of 4 samples, the files have 20 of 4" in str(checked.findings[0])
+
+
+def test_masks_of_too_many_bytes_are_not_opened(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / good.name
+    shutil.copytree(good, run)
+    damaged.DAMAGES["masks of many megabytes"].do(run)
+    opened: list[Path] = []
+    monkeypatch.setattr(stored_masks, "read", opened.append)
+    validation.validate(run)
+    assert opened == []
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_run_of_methods_without_histograms_is_fine(cli: Cli, runs: Runs) -> None:
+    assert runs("--benchmark", "toy", "--method", "knorm", "--removed", "0.5", "--limit", "2").code == 0
+    assert not (runs.folder / "histograms.jsonl").exists()
+    assert (ran := cli("validate", runs.out)).code == 0, ran.out
+    (runs.folder / "histograms.jsonl").touch()  # as earlier releases left it
+    assert (ran := cli("validate", runs.out)).code == 0, ran.out
 
 
 def test_every_folder_of_a_folder_is_told_of(cli: Cli, good: Path, tmp_path: Path) -> None:
