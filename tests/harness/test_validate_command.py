@@ -21,7 +21,7 @@ from harness.validation.findings import CODES
 from harness.validation.sources import Sources, Unknown
 from methods import registry
 from methods.base import ModelInfo
-from tests import damaged
+from tests import damaged, damaging
 from tests.harness.driving import COMMITTED, QUICK, ROOT, Ran, Runs, contents
 from tests.harness.made_runs import FULL, both, edit_json, lines_of, summary_of, write_run
 
@@ -31,7 +31,7 @@ SMOLLM2 = ModelInfo("smollm2-135m", layers=30, query_heads=9, kv_heads=3, head_s
 
 @pytest.fixture(scope="session")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return damaged.good_run(COMMITTED, tmp_path_factory.mktemp("good"))
+    return damaging.good_run(COMMITTED, tmp_path_factory.mktemp("good"))
 
 
 @pytest.mark.parametrize("name", damaged.DAMAGES)
@@ -52,7 +52,7 @@ def test_damage_is_found_and_readers_survive_it(good: Path, tmp_path: Path, name
     assert len(found.notes) == int(left_out)
     for form in formats.FORMATS:
         text = formats.render(boards(found.runs), found.notes, form)
-        assert damaged.OUTSIDE not in text and text.encode()
+        assert damaging.OUTSIDE not in text and text.encode()
         assert form != "html" or "<script" not in text
 
 
@@ -95,7 +95,7 @@ def test_what_the_harness_writes_is_fine(cli: Cli, runs: Runs) -> None:
 def test_stored_masks_of_a_good_run_are_fine(good: Path, tmp_path: Path) -> None:
     run = tmp_path / good.name
     shutil.copytree(good, run)
-    damaged.masks()(run)
+    damaging.masks()(run)
     (checked,) = validation.validate(run)
     assert checked.findings == [] and list((run / "masks").iterdir())
 
