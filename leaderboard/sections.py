@@ -9,7 +9,7 @@ import streamlit as st
 
 from harness.errors import HarnessError
 from harness.pairs import scores_of
-from harness.ranking import curve_name, level_of
+from harness.ranking import level_of
 from harness.results import Line
 from leaderboard.differences import SUBSET, Column, Row, columns, differences_of, siblings
 from leaderboard.frame import View, plain
@@ -17,6 +17,7 @@ from leaderboard.heatmaps import difference_charts, difference_table, level_name
 from leaderboard.library import Group
 from leaderboard.likeness import MEASURES, SAME, likeness, likeness_chart
 from leaderboard.look import look
+from leaderboard.standing import row_names
 
 EVERY = "all"
 #: the subset that the KVzap paper (arXiv 2601.07891, appendix) leaves out of LongBench's mean
@@ -165,7 +166,7 @@ def by_sample(cells: Sequence[Row], overall: Sequence[Row], lines: Sequence[Line
     if len(some) < 2 or not any(scores.values()):
         st.info("The full cache is at the floor on every subset, or was not run: nothing can be compared.")
         return
-    labels = {cell["variant"]: curve_name(cell) if level_of(cell) else "full cache" for cell in some}
+    labels = {**row_names(some), **{cell["variant"]: "full cache" for cell in some if level_of(cell) is None}}
     chart = likeness_chart(likeness(scores, measure), labels, measure, look())
     st.altair_chart(chart, width="content", key="likeness")
     st.caption(f"{MEASURES[measure]} Rollouts are averaged. Subsets with the full cache at the floor are left out.")

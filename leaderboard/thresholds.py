@@ -11,12 +11,13 @@ import streamlit as st
 
 from harness.merging import Board
 from harness.results import Line
-from harness.sheets import difference, level_text
+from harness.sheets import difference
 from leaderboard import adaptivity, histograms
 from leaderboard.adaptivity_charts import budget_cells, budget_chart, spread_chart, threshold_chart
 from leaderboard.frame import plain
 from leaderboard.histograms import Prompt, Source
 from leaderboard.look import look
+from leaderboard.standing import exact
 
 BENCHMARKS, SUBSETS = "benchmarks", "subsets"
 Lines = Mapping[str, Sequence[Line]]
@@ -165,7 +166,7 @@ def budget_pairs(board: Board, variants: set[str]) -> list[dict[str, Any]]:
     """The paired differences of two budgets at one level."""
     return [
         {
-            "level": level_text((pair["asked"]["kind"], pair["asked"]["value"])),
+            "level": exact((pair["asked"]["kind"], pair["asked"]["value"])),
             "a": pair["a"],
             "b": pair["b"],
             "a − b": difference(pair),
