@@ -11,12 +11,11 @@ from typing import Any
 import streamlit as st
 
 from harness import formats
-from harness.errors import HarnessError
 from harness.merging import Board
 from harness.ranking import is_partial
 from leaderboard import code
 from leaderboard.charts import CONTROL, MOST_BRIGHT, curve_chart, points
-from leaderboard.frame import View, frame, plain
+from leaderboard.frame import View, frame, guarded, plain
 from leaderboard.library import Group
 from leaderboard.standing import AT, ReadOff, Standing, exact, standings
 from leaderboard.text import brief
@@ -95,7 +94,7 @@ def _more(groups: Sequence[Group], count: int) -> None:
 
 
 def _shown(view: View, group: Group, log: bool, level: Level | None, methods: Sequence[str]) -> None:
-    try:
+    with guarded(group.title):
         board = view.library.board(group)
         rows = standings(board, level, view.shows, code.stale(board))
         cells = [cell for cell in board.cells if view.shows(cell)]
@@ -103,10 +102,6 @@ def _shown(view: View, group: Group, log: bool, level: Level | None, methods: Se
         st.caption(_facts(board))
         _chart(board, group, cells, rows, log, methods)
         _table(board, group, rows, level)
-    except HarnessError as error:
-        st.error(f"{plain(group.title)} {plain(error)}")
-    except Exception as error:  # what strangers wrote may be wrong in any way, and must not close the page
-        st.error(f"{plain(group.title)} cannot be shown: {plain(type(error).__name__)}: {plain(error)}")
 
 
 def _facts(board: Board) -> str:

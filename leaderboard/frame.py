@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import streamlit as st
 
+from harness.errors import HarnessError
 from leaderboard.finding import stamps
 from leaderboard.library import Group, Library, distinct, open_library
 from leaderboard.text import brief, plain
 
-__all__ = ["ALL", "RESULTS", "View", "brief", "frame", "pick", "plain", "results", "sidebar"]
+__all__ = ["ALL", "RESULTS", "View", "brief", "frame", "guarded", "pick", "plain", "results", "sidebar"]
 
+LOG = logging.getLogger(__name__)
 #: folders to read, separated as in PATH; arguments after ``--`` win
 RESULTS = "KVPRUNE_RESULTS"
 ALL = "all"
@@ -77,6 +81,19 @@ def frame(title: str, about: str, without_runs: bool = False) -> View:
         if not without_runs:
             st.stop()
     return view
+
+
+@contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """What strangers wrote may be wrong in any way: what breaks in the block is said in its place, and the page goes on
+    behind it. The server's log has where it broke."""
+    try:
+        yield
+    except HarnessError as error:
+        st.error(f"{plain(what)}: {plain(error, 600)}")
+    except Exception as error:
+        LOG.warning("%s cannot be shown", brief(what), exc_info=True)
+        st.error(f"{plain(what)} cannot be shown: {plain(type(error).__name__)}: {plain(error, 600)}")
 
 
 def pick(view: View, label: str = "Board", key: str = "board") -> Group:
