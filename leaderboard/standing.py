@@ -72,12 +72,16 @@ def row_names(cells: Iterable[Cell]) -> dict[str, str]:
     return {variant: variant if count[place] > 1 else place[0] for variant, place in known.items()}
 
 
+def number(value: float) -> str:
+    """In few digits; in all where the few would be another number."""
+    few = f"{value:g}"
+    return few if float(few) == value else repr(value)
+
+
 def exact(level: tuple[str, Any] | None) -> str:
-    """A level as a column has it; with all its digits where the few of a column would be another level."""
+    """A level as a column has it, but with all its digits where the few of a column would be another level."""
     text, value = level_text(level), level[1] if level else None
-    if not isinstance(value, float | int) or float(few := f"{value:g}") == value:
-        return text
-    return text.removesuffix(few) + repr(value)
+    return text.removesuffix(f"{value:g}") + number(value) if isinstance(value, float | int) else text
 
 
 def read_off(points: Sequence[tuple[float, float]], removed: float) -> ReadOff | None:
