@@ -21,7 +21,7 @@ from leaderboard.text import brief, plain
 __all__ = ["ALL", "RESULTS", "View", "brief", "frame", "guarded", "pick", "plain", "results", "sidebar"]
 
 LOG = logging.getLogger(__name__)
-#: folders to read, separated as in PATH; arguments after ``--`` win
+#: folders to read, separated as in PATH, where the app was given none as arguments after ``--``
 RESULTS = "KVPRUNE_RESULTS"
 ALL = "all"
 #: where the app leaves a run's :class:`View` for the page that it runs next
@@ -53,10 +53,17 @@ class View:
 
 
 def results() -> list[Path]:
-    """The folders to read: arguments, the environment, or ``results`` in the working directory."""
-    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    """The folders to read: the app's arguments, else the environment's, else ``results`` in the working directory."""
+    given = [one for one in sys.argv[1:] if not one.startswith("-")] if _is_ours(sys.argv[0]) else []
     named = os.environ.get(RESULTS, "")
-    return [Path(name) for name in (named.split(os.pathsep) if named else arguments) or ["results"]]
+    # a folder's own name may hold the mark that separates them
+    there = [named] if os.path.isdir(named) else [name for name in named.split(os.pathsep) if name]
+    return [Path(name) for name in given or there or ["results"]]
+
+
+def _is_ours(script: str) -> bool:
+    """Whether the arguments of this process are the app's: who tests a page has some of another script."""
+    return Path(script).resolve().is_relative_to(Path(__file__).resolve().parent)
 
 
 def sidebar() -> None:

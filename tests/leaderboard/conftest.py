@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from harness.board import RESULTS
+from leaderboard.frame import RESULTS
 
 
 @pytest.fixture

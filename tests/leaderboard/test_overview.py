@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from harness.board import RESULTS
 from harness.merging import board_of
 from harness.reading import read
 from harness.variants import Variant
 from leaderboard.boards import csv_of
+from leaderboard.frame import RESULTS
 from leaderboard.text import clean, plain
 from tests.harness.made_runs import FULL, KVZAP, both, edit_json, lines_of, write_run
 
