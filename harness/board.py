@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,12 +13,11 @@ from pathlib import Path
 from harness.errors import HarnessError
 
 APP = Path(__file__).resolve().parents[1] / "leaderboard" / "app.py"
-#: as leaderboard/frame.py reads it
-RESULTS = "KVPRUNE_RESULTS"
 
 
-def command(port: int | None, address: str, browser: bool) -> list[str]:
-    """The command line of Streamlit. Without a port it takes 8501 or the next free one."""
+def command(port: int | None, address: str, browser: bool, results: Sequence[Path] = ()) -> list[str]:
+    """The command line of Streamlit. Without a port it takes 8501 or the next free one. Folders are arguments, since
+    no mark separates them in a variable that may not stand in their names."""
     return [
         *(sys.executable, "-m", "streamlit", "run", str(APP)),
         *("--server.address", address),
@@ -27,6 +25,7 @@ def command(port: int | None, address: str, browser: bool) -> list[str]:
         *("--browser.gatherUsageStats", "false"),
         *("--client.toolbarMode", "viewer"),
         *(("--server.port", str(port)) if port else ()),
+        *("--", *(str(path.resolve()) for path in results)),
     ]
 
 
@@ -37,9 +36,8 @@ def serve(results: Sequence[Path], port: int | None = None, address: str = "loca
             raise HarnessError(f"{path} is not a folder; give run folders, or folders of them (default: results)")
     if find_spec("streamlit") is None:
         raise HarnessError("the leaderboard needs streamlit; python -m pip install 'streamlit>=1.67'")
-    named = os.pathsep.join(str(path.resolve()) for path in results)
     with _warming(results):
-        server = subprocess.Popen(command(port, address, browser), env={**os.environ, RESULTS: named})
+        server = subprocess.Popen(command(port, address, browser, results))
         before = signal.signal(signal.SIGTERM, lambda *_: server.terminate())  # who stops us stops the server
         try:
             return server.wait()

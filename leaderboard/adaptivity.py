@@ -20,7 +20,12 @@ from leaderboard.histograms import Prompt, Source
 
 def by_threshold(line: Line, source: Source) -> bool:
     """Whether a line is of a threshold on these scores, of a context that was pruned once for all its questions."""
-    return line.budget == "threshold" and line.level_kind == "threshold" and Source.of(line) == source
+    return _is_threshold(line) and Source.of(line) == source
+
+
+def _is_threshold(line: Line) -> bool:
+    """With a question in view the scores are others, and so is what a threshold removes."""
+    return (line.budget, line.level_kind, line.query_mode) == ("threshold", "threshold", "agnostic")
 
 
 def measured(lines: Iterable[Line], source: Source, tau: float) -> pd.DataFrame:
@@ -60,7 +65,7 @@ def thresholds(lines: Iterable[Line], source: Source) -> dict[float, float | Non
 
 def sources(lines: Iterable[Line], histograms: Iterable[Histogram]) -> list[Source]:
     """Those that were run with a threshold, then those whose scores are stored alone."""
-    run = [Source.of(line) for line in lines if line.budget == "threshold" and line.level_kind == "threshold"]
+    run = [Source.of(line) for line in lines if _is_threshold(line)]
     return list(dict.fromkeys([*run, *map(Source.of, histograms)]))
 
 

@@ -13,6 +13,8 @@ from leaderboard.look import Look, colours, dashes, shapes
 
 Cell = dict[str, Any]
 REMOVED = "removed fraction of the KV cache"
+#: thresholds this near, as a share of the axis, are in one place
+NEAR = 0.02
 #: rows of a strip's dots beside each other
 JITTER = 7
 
@@ -61,7 +63,8 @@ def threshold_chart(
     that were run; and the scores measured there. The line is the slider's threshold. Two charts, as Vega-Lite gives
     parts of one no width of their container.
 
-    points   ``name, tau, removed, score, low, high, full``: a row a threshold that was run, ``full`` the control's
+    points   ``name, tau, removed, score, low, high, full``: a row a threshold that was run, ``full`` the control's;
+             scores stand beside those that have no other near, as texts would overlap there
     """
     names = list(dict.fromkeys([*curves["name"], *points["name"]]))
     x = alt.X("tau:Q", title="threshold τ", scale=alt.Scale(domain=list(ends), nice=False), axis=alt.Axis(tickCount=12))
@@ -71,7 +74,9 @@ def threshold_chart(
     here = alt.Chart(pd.DataFrame({"tau": [tau]})).mark_rule(color=look.ink, strokeWidth=1.5).encode(x=x)
     share = alt.Y("mean:Q", title=REMOVED, scale=alt.Scale(domain=[0, 1]))
     inside = curves[(curves["tau"] >= ends[0] - 1e-9) & (curves["tau"] <= ends[1] + 1e-9)]
-    base, dots = alt.Chart(inside), alt.Chart(points)
+    near = (ends[1] - ends[0]) * NEAR
+    alone = [int(((points["tau"] - tau).abs() <= near).sum()) == 1 for tau in points["tau"]]
+    base, dots, texts = alt.Chart(inside), alt.Chart(points), alt.Chart(points[alone])
     hover = ["name", "tau", *(alt.Tooltip(f"{name}:Q", format=".4f") for name in ("mean", "low", "high"))]
     seen = ["name", "tau", alt.Tooltip("removed:Q", format=".4f"), alt.Tooltip("score:Q", format=".1f")]
     seen.append(alt.Tooltip("full:Q", format=".1f", title="full cache"))
@@ -79,7 +84,7 @@ def threshold_chart(
         base.mark_area(opacity=0.18).encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=color),
         base.mark_line().encode(x=x, y=share, color=color, strokeDash=dash, tooltip=hover),
         dots.mark_point(size=80, filled=True).encode(x=x, y="removed:Q", color=color, shape=shape, tooltip=seen),
-        dots.mark_text(dx=-7, dy=-9, align="right", fontSize=11, color=look.ink).encode(
+        texts.mark_text(dx=-7, dy=-9, align="right", fontSize=11, color=look.ink).encode(
             x=x, y="removed:Q", text=alt.Text("score:Q", format=".0f")
         ),
         here,

@@ -11,15 +11,13 @@ from typing import Any
 import streamlit as st
 
 from harness import formats
-from harness.errors import HarnessError
 from harness.merging import Board
 from harness.ranking import is_partial
-from harness.sheets import level_text
 from leaderboard import code
 from leaderboard.charts import CONTROL, MOST_BRIGHT, curve_chart, points
-from leaderboard.frame import View, frame, plain
+from leaderboard.frame import View, frame, guarded, plain
 from leaderboard.library import Group
-from leaderboard.standing import AT, ReadOff, Standing, standings
+from leaderboard.standing import AT, ReadOff, Standing, exact, standings
 from leaderboard.text import brief
 
 #: boards shown at first, and more with each press of the button
@@ -52,9 +50,9 @@ def page() -> None:
 
 def _controls(view: View) -> tuple[bool, Level | None]:
     """A log axis or not, and the level that is ranked."""
-    levels = {level_text(level): level for group in view.groups for part in group.parts for level in part.levels}
+    levels = {exact(level): level for group in view.groups for part in group.parts for level in part.levels}
     texts = sorted(levels, key=lambda text: (levels[text][0] != "removed", str(levels[text][0]), _size(levels[text])))
-    usual = texts.index(level_text(USUAL)) if level_text(USUAL) in texts else len(texts) // 2
+    usual = texts.index(exact(USUAL)) if exact(USUAL) in texts else len(texts) // 2
     left, right = st.columns([1, 3], vertical_alignment="bottom")
     with left:
         chosen = st.selectbox(
@@ -96,7 +94,7 @@ def _more(groups: Sequence[Group], count: int) -> None:
 
 
 def _shown(view: View, group: Group, log: bool, level: Level | None, methods: Sequence[str]) -> None:
-    try:
+    with guarded(group.title):
         board = view.library.board(group)
         rows = standings(board, level, view.shows, code.stale(board))
         cells = [cell for cell in board.cells if view.shows(cell)]
@@ -104,10 +102,6 @@ def _shown(view: View, group: Group, log: bool, level: Level | None, methods: Se
         st.caption(_facts(board))
         _chart(board, group, cells, rows, log, methods)
         _table(board, group, rows, level)
-    except HarnessError as error:
-        st.error(f"{plain(group.title)} {plain(error)}")
-    except Exception as error:  # what strangers wrote may be wrong in any way, and must not close the page
-        st.error(f"{plain(group.title)} cannot be shown: {plain(type(error).__name__)}: {plain(error)}")
 
 
 def _facts(board: Board) -> str:
@@ -135,7 +129,8 @@ def _chart(
     log: bool,
     methods: Sequence[str],
 ) -> None:
-    drawn = [row for row in rows if not row.floor and any(cell["score"] is not None for cell in row.cells)]
+    curves = {row.curve: row for row in rows}.values()  # of a curve with several rows one is enough
+    drawn = [row for row in curves if not row.floor and any(cell["score"] is not None for cell in row.cells)]
     bright = None
     if len(drawn) > MOST_BRIGHT:
         best = sorted(drawn, key=lambda row: -1.0 if row.overall is None else row.overall, reverse=True)
@@ -197,7 +192,7 @@ def _table(board: Board, group: Group, rows: Sequence[Standing], level: Level | 
 
 def _columns(named: str, level: Level | None) -> dict[str, Any]:
     text, number = st.column_config.TextColumn, st.column_config.NumberColumn
-    asked = f" at {level_text(level)}{' removed' if level[0] == 'removed' else ''}" if level else ""
+    asked = f" at {exact(level)}{' removed' if level[0] == 'removed' else ''}" if level else ""
     read = "Score at this removed fraction. ≈: on the line between two measured levels; never beyond them."
     return {
         "Rank": text(width=54, alignment="right", help=f"Among the methods asked for the same level{asked}. = : a tie "
@@ -229,7 +224,7 @@ def _row(row: Standing, named: str, costs: dict[str, str], memory: dict[str, flo
     removed = cell.get("removed_mean")
     return {
         "Rank": None if row.rank is None else f"{row.rank} =" if row.tie else str(row.rank),
-        "Method": brief(row.curve, 100),
+        "Method": brief(row.name, 100),
         named: cell.get("score"),
         "95 %": _interval(cell) if cell else None,
         "Removed": removed,
@@ -269,11 +264,11 @@ def _said(board: Board, rows: Sequence[Standing], level: Level | None) -> Iterab
     """Captions: why there are no ranks, no areas, and what does not fit together."""
     reasons = dict.fromkeys(row.why for row in rows if row.why)
     if level is not None and not any(row.cell for row in rows):
-        yield f"No method here was asked for {plain(level_text(level))}."
+        yield f"No method here was asked for {plain(exact(level))}."
     elif reasons and not any(row.rank for row in rows):
         yield f"No ranks: {plain('; '.join(str(one) for one in reasons))}."
     elif reasons:
-        names = [f"{row.curve} ({row.why})" for row in rows if row.why]
+        names = [f"{row.name} ({row.why})" for row in rows if row.why]
         yield f"Not ranked: {plain(', '.join(names), 600)}."
     modes = dict.fromkeys(row.cells[0]["query_mode"] for row in rows)
     if len(modes) > 1:

@@ -17,6 +17,11 @@ from leaderboard.look import Look, colours, shapes
 
 Cell = dict[str, Any]
 CORRECT = "correct_rollout_"
+#: of :func:`passes`, beside what the cells' metrics add to them
+COLUMNS = (
+    *("variant", "name", "level", "removed", "problems", "rollouts", "pass@1", "se", "low", "high"),
+    *("answered", "at limit", "truncated"),
+)
 #: columns from 0 to 1
 SHARES = ("answered", "at limit", "truncated")
 
@@ -63,7 +68,7 @@ def passes(cells: Sequence[Cell], truncated: dict[str, float]) -> pd.DataFrame:
                 "truncated": truncated.get(cell["variant"], 0.0),
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(found, columns=None if found else list(COLUMNS))
 
 
 def _counts(metric: str) -> bool:

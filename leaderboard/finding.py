@@ -15,10 +15,19 @@ Stamp = tuple[tuple[str, int, int], ...]
 def stamps(paths: Sequence[Path]) -> str:
     """Changes when any run under ``paths`` does."""
     digest = hashlib.sha256()
-    for root in dict.fromkeys(path.resolve() for path in paths):
-        for folder in run_folders(root):
-            digest.update(repr(stamp_of(folder)).encode())
+    for _, folder in all_runs(paths):
+        digest.update(repr(stamp_of(folder)).encode())
     return digest.hexdigest()
+
+
+def all_runs(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+    """``(root, run folder)``, each run once, though it is given twice or beside the folder that it is in."""
+    seen: set[Path] = set()
+    for root in (path.resolve() for path in paths):
+        for folder in run_folders(root):
+            if folder not in seen:
+                seen.add(folder)
+                yield root, folder
 
 
 def run_folders(root: Path) -> list[Path]:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import streamlit as st
 
+from harness.errors import HarnessError
 from leaderboard.finding import stamps
 from leaderboard.library import Group, Library, distinct, open_library
 from leaderboard.text import brief, plain
 
-__all__ = ["ALL", "RESULTS", "View", "brief", "frame", "pick", "plain", "results", "sidebar"]
+__all__ = ["ALL", "RESULTS", "View", "brief", "frame", "guarded", "pick", "plain", "results", "sidebar"]
 
-#: folders to read, separated as in PATH; arguments after ``--`` win
+LOG = logging.getLogger(__name__)
+#: folders to read, separated as in PATH, where the app was given none as arguments after ``--``
 RESULTS = "KVPRUNE_RESULTS"
 ALL = "all"
 #: where the app leaves a run's :class:`View` for the page that it runs next
@@ -49,10 +53,17 @@ class View:
 
 
 def results() -> list[Path]:
-    """The folders to read: arguments, the environment, or ``results`` in the working directory."""
-    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    """The folders to read: the app's arguments, else the environment's, else ``results`` in the working directory."""
+    given = [one for one in sys.argv[1:] if not one.startswith("-")] if _is_ours(sys.argv[0]) else []
     named = os.environ.get(RESULTS, "")
-    return [Path(name) for name in (named.split(os.pathsep) if named else arguments) or ["results"]]
+    # a folder's own name may hold the mark that separates them
+    there = [named] if os.path.isdir(named) else [name for name in named.split(os.pathsep) if name]
+    return [Path(name) for name in given or there or ["results"]]
+
+
+def _is_ours(script: str) -> bool:
+    """Whether the arguments of this process are the app's: who tests a page has some of another script."""
+    return Path(script).resolve().is_relative_to(Path(__file__).resolve().parent)
 
 
 def sidebar() -> None:
@@ -77,6 +88,19 @@ def frame(title: str, about: str, without_runs: bool = False) -> View:
         if not without_runs:
             st.stop()
     return view
+
+
+@contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """What strangers wrote may be wrong in any way: what breaks in the block is said in its place, and the page goes on
+    behind it. The server's log has where it broke."""
+    try:
+        yield
+    except HarnessError as error:
+        st.error(f"{plain(what)}: {plain(error, 600)}")
+    except Exception as error:
+        LOG.warning("%s cannot be shown", brief(what), exc_info=True)
+        st.error(f"{plain(what)} cannot be shown: {plain(type(error).__name__)}: {plain(error, 600)}")
 
 
 def pick(view: View, label: str = "Board", key: str = "board") -> Group:

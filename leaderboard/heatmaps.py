@@ -8,10 +8,10 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from harness.ranking import curve_name, level_of
-from harness.sheets import level_text
+from harness.ranking import level_of
 from leaderboard.differences import SUBSET
 from leaderboard.look import Look
+from leaderboard.standing import exact, row_names
 
 Row = dict[str, Any]
 #: what stands between the place of a row or column, which makes it one of a kind, and its name
@@ -21,6 +21,11 @@ TIE, AT_FLOOR, NONE = "≈", "*", "–"
 CELL, HEIGHT, NAMES = 58, 25, 250
 #: columns that stand beside each other on a page
 MOST_COLUMNS = 12
+#: of :func:`difference_table`
+COLUMNS = (
+    *("kind", "column", "control", "floor", "variant", "score", "n", "difference", "low", "high", "p_holm", "tie"),
+    *("level", "name", "removed", "title", "place", "text", "says"),
+)
 #: a difference this large has the deepest colour, where none is larger
 LEAST = 20.0
 
@@ -29,7 +34,7 @@ def level_name(level: tuple[str, Any] | None) -> str:
     """A level in words: ``removed 0.5``, ``keep 64``, ``tau -4``."""
     if level is None:
         return "full cache"
-    return ("removed " if level[0] == "removed" else "") + level_text(level)
+    return ("removed " if level[0] == "removed" else "") + exact(level)
 
 
 def levels(cells: Sequence[Row]) -> list[tuple[str, Any]]:
@@ -63,6 +68,7 @@ def difference_table(
         for row in rows
         if (row["kind"], row["column"]) in place
     }
+    names = row_names(cells)
     found = []
     for cell in cells:
         level = level_of(cell)
@@ -75,7 +81,7 @@ def difference_table(
             found.append(
                 {
                     **row,
-                    "name": curve_name(cell) if level else "full cache",
+                    "name": names[cell["variant"]] if level else "full cache",
                     "removed": cell["removed_mean"],
                     "title": title,
                     "place": f"{number:03d}{MARK}{title}",
@@ -83,7 +89,7 @@ def difference_table(
                     "says": says(row),
                 }
             )
-    return pd.DataFrame(found)
+    return pd.DataFrame(found, columns=list(COLUMNS))
 
 
 def says(row: Row) -> str:
@@ -102,7 +108,10 @@ def difference_charts(table: pd.DataFrame, look: Look, grey_ties: bool = True) -
     charts, means and groups apart from subsets, with one scale of colours.
 
     Colour is the difference from the control; ties (unless ``grey_ties`` is off) and what has no comparison are grey.
+    Of an empty table there is none.
     """
+    if table.empty:
+        return []
     table = table.copy()
     pruned = table["level"] != ""
     grey = pruned & (table["floor"] | table["difference"].isna() | (table["tie"].eq(True) & grey_ties))

@@ -22,7 +22,7 @@ from harness.pairs import scores_of
 from harness.ranking import level_of
 from harness.reading import Reading, checked, read
 from harness.results import Line
-from leaderboard.finding import Stamp, linked, run_folders, stamp_of
+from leaderboard.finding import Stamp, all_runs, linked, stamp_of
 from leaderboard.keeping import cached, digest
 from leaderboard.text import brief
 
@@ -159,13 +159,12 @@ def open_library(paths: Sequence[Path]) -> Library:
     """Everything under ``paths``, up to two folders down; a folder that cannot be read is listed, never fatal."""
     entries: list[Entry] = []
     broken: list[Broken] = []
-    for root in dict.fromkeys(path.resolve() for path in paths):
-        for folder in run_folders(root):
-            found = Broken(folder.name, why) if (why := linked(folder, root)) else entry(folder)
-            if isinstance(found, Broken):
-                broken.append(Broken(brief(found.name), brief(found.reason)))
-            else:
-                entries.append(found)
+    for root, folder in all_runs(paths):
+        found = Broken(folder.name, why) if (why := linked(folder, root)) else entry(folder)
+        if isinstance(found, Broken):
+            broken.append(Broken(brief(found.name), brief(found.reason)))
+        else:
+            entries.append(found)
     return Library(entries, broken)
 
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from harness.errors import HarnessError
 from harness.reading import Reading
 from harness.results import Line
-from leaderboard.frame import View, frame, pick, plain
+from leaderboard.frame import View, frame, guarded, pick, plain
 from leaderboard.inside import SampleView, sample_view, samples_with_masks
 from leaderboard.library import Group
 from leaderboard.side_by_side import differing, side_by_side, variants_of
@@ -24,10 +23,8 @@ NOTHING = "none"
 
 def page() -> None:
     view = frame("Look inside", "One sample: what each variant kept of its context, and what it answered.")
-    try:
+    with guarded("This sample"):  # a file may have broken since the library was read, or lack what a summary has not
         _page(view)
-    except HarnessError as error:  # a file that broke since the library was read, or lacks what a summary does not need
-        st.error(plain(error, 600))
 
 
 def _page(view: View) -> None:
@@ -46,11 +43,14 @@ def _page(view: View) -> None:
     sample = _sample(lines, masked)
     own = [line for line in lines if line.sample_id == sample]
     shown = list(dict.fromkeys([*([control] if control else []), *chosen]))
-    _asked(run, sample)
-    _answers(own, shown)
-    _masks(run, sample, masked, [label for label in chosen if any(line.variant == label for line in own)])
+    with guarded("The answers"):
+        _asked(run, sample)
+        _answers(own, shown)
+    with guarded("What was kept"):
+        _masks(run, sample, masked, [label for label in chosen if any(line.variant == label for line in own)])
     if against is not None:
-        _differences(lines, against, chosen[0], masked)
+        with guarded("The differences"):
+            _differences(lines, against, chosen[0], masked)
 
 
 def _run(group: Group) -> Reading:
@@ -142,11 +142,7 @@ def _masks(run: Reading, sample: str, masked: set[str], labels: Sequence[str]) -
         )
         st.code("python -m harness run ... --store-masks 5", language="bash")
         return
-    try:
-        view = sample_view(run, sample)
-    except HarnessError as error:
-        st.error(plain(error, 600))
-        return
+    view = sample_view(run, sample)
     if view.tokens is None:
         st.info(f"{plain(view.tokens_note, 600)} Cells are positions in the context.")
     if view.cut:

@@ -9,12 +9,12 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from harness.pairs import asked
-from harness.ranking import curve_name
+from harness.ranking import level_of
 from harness.results import AVERAGED, Line
 from harness.stats import mean_interval
 from leaderboard.heatmaps import level_name
 from leaderboard.look import Look, colours, dashes, shapes
+from leaderboard.standing import row_names
 
 #: query modes, in the order of what they cost
 MODES = ("agnostic", "aware-reused", "aware")
@@ -33,13 +33,14 @@ def by_question(lines: Iterable[Line], seed: int = 0) -> pd.DataFrame:
     for line in lines:
         if line.question_index is not None:
             groups.setdefault((line.variant, line.question_index), []).append(line)
+    named = _named(own[0] for own in groups.values())
     found = []
     for (variant, index), own in sorted(groups.items(), key=lambda item: item[0][1]):
         scores = [line.score for line in own if line.status in AVERAGED and line.score is not None]
         interval = mean_interval([scores], seed) if scores else None
         found.append(
             {
-                **_names(own[0]),
+                **named[variant],
                 "variant": variant,
                 "question": index + 1,
                 "score": fmean(scores) if scores else None,
@@ -59,13 +60,14 @@ def prefills(lines: Iterable[Line], scores: Mapping[str, float | None]) -> pd.Da
     for line in lines:
         if line.prefills_paid is not None:
             groups.setdefault(line.variant, []).append(line)
+    named = _named(own[0] for own in groups.values())
     found = []
     for variant, own in groups.items():
         contexts = len({(line.benchmark, line.length, line.context_id) for line in own})
         paid = sum(line.prefills_paid or 0 for line in own)
         found.append(
             {
-                **_names(own[0]),
+                **named[variant],
                 "variant": variant,
                 "questions": len(own),
                 "contexts": contexts,
@@ -74,17 +76,19 @@ def prefills(lines: Iterable[Line], scores: Mapping[str, float | None]) -> pd.Da
                 "score": scores.get(variant),
             }
         )
-    return pd.DataFrame(found)
+    columns = ["name", "level", "mode", "variant", "questions", "contexts", "prefills", "a context", "score"]
+    return pd.DataFrame(found, columns=columns).astype({"score": float})
 
 
-def _names(line: Line) -> dict[str, Any]:
-    level = asked(line.level_kind, line.level, line.requested_removed)
-    name = curve_name(line.model_dump()) if level else "full cache"
-    return {
-        "name": name.removesuffix(f" {line.query_mode}"),
-        "level": level_name(level),
-        "mode": line.query_mode,
-    }
+def _named(lines: Iterable[Line]) -> dict[str, dict[str, Any]]:
+    """``name, level, mode`` by variant, of lines of which each is of another variant."""
+    some = {line.variant: line.model_dump() for line in lines}
+    names, found = row_names(some.values()), {}
+    for variant, line in some.items():
+        level, mode = level_of(line), line["query_mode"]
+        name = names[variant].removesuffix(f" {mode}") if level else "full cache"
+        found[variant] = {"name": name, "level": level_name(level), "mode": mode}
+    return found
 
 
 def question_chart(table: pd.DataFrame) -> alt.FacetChart:

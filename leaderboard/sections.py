@@ -7,20 +7,21 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from harness.errors import HarnessError
 from harness.pairs import scores_of
-from harness.ranking import curve_name, level_of
+from harness.ranking import level_of
 from harness.results import Line
-from leaderboard.differences import SUBSET, Column, Row, columns, differences_of, siblings
-from leaderboard.frame import View, plain
+from leaderboard.differences import GROUP, OVERALL, SUBSET, Column, Row, columns, differences_of, siblings
+from leaderboard.frame import View, guarded, plain
 from leaderboard.heatmaps import difference_charts, difference_table, level_name, levels
 from leaderboard.library import Group
 from leaderboard.likeness import MEASURES, SAME, likeness, likeness_chart
 from leaderboard.look import look
+from leaderboard.standing import row_names
 
 EVERY = "all"
 #: the subset that the KVzap paper (arXiv 2601.07891, appendix) leaves out of LongBench's mean
 OUTLIER = "trec"
+WITHOUT = f"without {OUTLIER}"
 
 
 def choose_level(overall: Sequence[Row]) -> str:
@@ -49,7 +50,7 @@ def by_subset(view: View, group: Group, cells: Sequence[Row]) -> None:
     left, right = st.columns(2)
     with left:
         grey = st.toggle("Grey out ties", value=True, key="ties", bind="query-params")
-    if any(column.subsets == (OUTLIER,) for column in wanted):
+    if any(column.kind == SUBSET and column.name == OUTLIER for column in wanted):
         with right:
             about = "As the KVzap paper does for LongBench: its gains on trec are no gains of a cache."
             if st.toggle("Leave out trec", key="without", bind="query-params", help=about):
@@ -59,6 +60,11 @@ def by_subset(view: View, group: Group, cells: Sequence[Row]) -> None:
         st.info("The full cache was not run here, so there is nothing to take differences from.")
         return
     table = difference_table(rows, cells, titles(wanted, rows))
+    lacking = [cell["variant"] for cell in cells if cell["variant"] not in {row["variant"] for row in rows}]
+    if lacking:
+        st.info(f"The summary has these variants and samples.jsonl no line of them: {plain(', '.join(lacking), 600)}.")
+    if table.empty:
+        return
     _drawn(table, grey, "heat")
     told = [
         "The first row has the full cache’s own scores, the others the mean paired difference from it in points.",
@@ -91,10 +97,18 @@ def columns_of(view: View, group: Group) -> list[Column]:
 
 
 def without_outlier(wanted: Sequence[Column]) -> list[Column]:
-    """The columns without trec's own, with the mean that leaves it out in place of the overall one."""
-    rest = [column for column in wanted if column.name == "without trec"]
-    others = [column for column in wanted if column.subsets != (OUTLIER,) and column not in rest]
-    return [*rest, *others[1:]] if rest else others
+    """The columns without trec's own, and with every mean that trec is in taken over its other subsets. The overall one
+    is the benchmark's own mean without trec, where it has that."""
+    own = next((column for column in wanted if column.name == WITHOUT), None)
+    found = [own] if own else []
+    for column in wanted:
+        rest = tuple(subset for subset in column.subsets if subset != OUTLIER)
+        if len(rest) == len(column.subsets):
+            found += [column] if column is not own else []
+        elif rest and not (own and column.kind == OVERALL):
+            name = WITHOUT if column.kind == OVERALL else f"{column.name} {WITHOUT}"
+            found.append(Column(GROUP, name, rest, column.of - 1))
+    return found
 
 
 def titles(wanted: Sequence[Column], rows: Sequence[Row]) -> list[tuple[str, str, str]]:
@@ -113,12 +127,12 @@ def by_length(view: View, group: Group, level: str) -> None:
     places: dict[str, list[tuple[str, str, str]]] = {}
     cells: dict[str, Row] = {}
     for one in several:
-        try:
+        found: list[Row] = []
+        with guarded(one.title):
+            here = [cell for cell in view.library.board(one).cells if cell["subset"] is None and view.shows(cell)]
             wanted = [column for column in columns_of(view, one) if column.kind != SUBSET]
             found = differences_of(view.library, one, wanted)
-            here = [cell for cell in view.library.board(one).cells if cell["subset"] is None and view.shows(cell)]
-        except HarnessError as error:
-            st.warning(plain(error))
+        if not found:
             continue
         length = f"{one.part.length:,}" if one.part.length else one.part.benchmark
         rows += [{**row, "column": f"{row['column']} @ {one.key}"} for row in found]
@@ -165,7 +179,7 @@ def by_sample(cells: Sequence[Row], overall: Sequence[Row], lines: Sequence[Line
     if len(some) < 2 or not any(scores.values()):
         st.info("The full cache is at the floor on every subset, or was not run: nothing can be compared.")
         return
-    labels = {cell["variant"]: curve_name(cell) if level_of(cell) else "full cache" for cell in some}
+    labels = {**row_names(some), **{cell["variant"]: "full cache" for cell in some if level_of(cell) is None}}
     chart = likeness_chart(likeness(scores, measure), labels, measure, look())
     st.altair_chart(chart, width="content", key="likeness")
     st.caption(f"{MEASURES[measure]} Rollouts are averaged. Subsets with the full cache at the floor are left out.")

@@ -81,13 +81,20 @@ def several_questions(cells: Sequence[Row], level: str, lines: Sequence[Line], s
         st.markdown(f"At level **{plain(level)}**.")
     scores = {cell["variant"]: cell["score"] for cell in cells}
     own = [line for line in lines if line.variant in scores]
-    st.altair_chart(questions.question_chart(questions.by_question(own, seed)), width="content", key="questions")
+    asked = questions.by_question(own, seed)
+    if asked.empty:
+        st.info("samples.jsonl has no line of these variants that says which question it is of.")
+        return
+    st.altair_chart(questions.question_chart(asked), width="content", key="questions")
     st.caption(
         "Score by the question’s place among those asked of its context, a panel a query mode. agnostic: pruned "
         "once, no question in view; aware-reused: with the first question in view, the others asked of what is "
         "left; aware: anew for each question. Bars are 95 % intervals over contexts, from 10 contexts on."
     )
     paid = questions.prefills(own, scores)
+    if paid.empty:
+        st.info("No line says how many prefills were paid (prefills_paid), so what the questions cost is not known.")
+        return
     if (paid["level"] != "full cache").any():
         st.altair_chart(questions.prefill_chart(paid, look()), key="prefills")
     figures = {"score": st.column_config.NumberColumn(format="%.1f")}

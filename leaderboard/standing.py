@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 from harness.merging import Board
 from harness.ranking import curve_name, is_partial, level_of
+from harness.sheets import level_text
 
 Cell = dict[str, Any]
 #: removed fractions at which all curves are read off
@@ -32,11 +34,13 @@ class ReadOff(NamedTuple):
 class Standing:
     """One row: a curve, its cell at the level that is ranked (None: it has none there), and the rank among those.
 
+    name      the curve's; the cell's own where the curve has several at that level
     why       why it has no rank, where a level is ranked
     read_off  score at each of :data:`AT`; None where its measured levels do not reach, or nothing may be claimed
     area      mean score over removed 0 to 0.875, with ``no_area``, why it has none
     """
 
+    name: str
     curve: str
     method: str
     cells: tuple[Cell, ...]
@@ -58,6 +62,26 @@ class Standing:
         """One figure to order curves by where they have no rank: the mean of what is read off, or the area."""
         known = [one.score for one in self.read_off.values() if one is not None]
         return fmean(known) if known else self.area
+
+
+def row_names(cells: Iterable[Cell]) -> dict[str, str]:
+    """The name of each variant in a table: its curve's; its own where two of a curve are at one level, as two
+    thresholds chosen for the same removed fraction are."""
+    known = {cell["variant"]: (curve_name(cell), level_of(cell)) for cell in cells}
+    count = Counter(known.values())
+    return {variant: variant if count[place] > 1 else place[0] for variant, place in known.items()}
+
+
+def number(value: float) -> str:
+    """In few digits; in all where the few would be another number."""
+    few = f"{value:g}"
+    return few if float(few) == value else repr(value)
+
+
+def exact(level: tuple[str, Any] | None) -> str:
+    """A level as a column has it, but with all its digits where the few of a column would be another level."""
+    text, value = level_text(level), level[1] if level else None
+    return text.removesuffix(f"{value:g}") + number(value) if isinstance(value, float | int) else text
 
 
 def read_off(points: Sequence[tuple[float, float]], removed: float) -> ReadOff | None:
@@ -93,26 +117,31 @@ def standings(
         alarms.setdefault(str(alarm["variant"]), []).append(str(alarm["kind"]).replace("_", " "))
     found = []
     for cells in _curves(board, shows):
-        here = next((cell for cell in cells if level is not None and level_of(cell) == level), None)
-        rank = ranked.get(here["variant"], {}) if here else {}
         curve = areas.get(cells[0]["variant"], {})
-        remarks = [f"{kind} alarm" for cell in cells for kind in alarms.get(cell["variant"], [])]
-        remarks += [stale[cells[0]["method"]]] if stale and cells[0]["method"] in stale else []
-        found.append(
-            Standing(
-                curve=curve_name(cells[0]),
-                method=cells[0]["method"],
-                cells=tuple(cells),
-                cell=here,
-                rank=rank.get("rank"),
-                tie=bool(rank.get("tie")),
-                why=rank.get("unranked") if here else None,
-                read_off={removed: _claimed(cells, removed) for removed in AT},
-                area=curve.get("area"),
-                no_area=curve.get("why"),
-                remarks=[*_remarks(cells, here), *dict.fromkeys(remarks)],
+        read = {removed: _claimed(cells, removed) for removed in AT}
+        told = [f"{kind} alarm" for cell in cells for kind in alarms.get(cell["variant"], [])]
+        told += [stale[cells[0]["method"]]] if stale and cells[0]["method"] in stale else []
+        at_level = [cell for cell in cells if level is not None and level_of(cell) == level]
+        names = row_names(at_level)
+        shown: Sequence[Cell | None] = at_level or [None]
+        for here in shown:
+            rank = ranked.get(here["variant"], {}) if here else {}
+            found.append(
+                Standing(
+                    name=names[here["variant"]] if here else curve_name(cells[0]),
+                    curve=curve_name(cells[0]),
+                    method=cells[0]["method"],
+                    cells=tuple(cells),
+                    cell=here,
+                    rank=rank.get("rank"),
+                    tie=bool(rank.get("tie")),
+                    why=rank.get("unranked") if here else None,
+                    read_off=read,
+                    area=curve.get("area"),
+                    no_area=curve.get("why"),
+                    remarks=[*_remarks(cells, here), *dict.fromkeys(told)],
+                )
             )
-        )
     return sorted(found, key=_place)
 
 
@@ -148,5 +177,5 @@ def _place(row: Standing) -> tuple[Any, ...]:
     apart = row.cells[0]["query_mode"] != "agnostic", row.cells[0]["query_mode"]
     score = row.cell["score"] if row.cell else None
     shown = row.overall if score is None else score
-    more = -(row.overall or 0.0), row.curve
+    more = -(row.overall or 0.0), row.name
     return *apart, row.rank is None, row.rank or 0, row.cell is None, shown is None, -(shown or 0.0), *more

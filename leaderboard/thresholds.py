@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import streamlit as st
 
 from harness.merging import Board
 from harness.results import Line
-from harness.sheets import difference, level_text
+from harness.sheets import difference
 from leaderboard import adaptivity, histograms
 from leaderboard.adaptivity_charts import budget_cells, budget_chart, spread_chart, threshold_chart
 from leaderboard.frame import plain
 from leaderboard.histograms import Prompt, Source
 from leaderboard.look import look
+from leaderboard.standing import exact, number
 
 BENCHMARKS, SUBSETS = "benchmarks", "subsets"
 Lines = Mapping[str, Sequence[Line]]
 Boards = Mapping[str, Board]
+#: of a slider from its one end to the other
+MOST_PLACES = 100_000
+#: after the point
+MOST_DIGITS = 20
 FRACTION = st.column_config.NumberColumn(format="%.3f")
 
 
@@ -31,10 +36,12 @@ def one_threshold(lines: Lines, source: Source, by_subset: bool) -> None:
     if not run:
         st.info("These scores were stored, but no threshold on them was run; the slider below tells what one would do.")
         return
-    labels = {_tau_name(tau, asked): tau for tau, asked in run.items()}
+    taus = list(run)
     start = next((place for place, asked in enumerate(run.values()) if asked == 0.5), len(run) // 2)
-    chosen = st.selectbox("Threshold", list(labels), index=start, key="run", bind="query-params")
-    tau = labels[chosen if chosen in labels else list(labels)[start]]
+    chosen = st.selectbox(
+        *("Threshold", taus, start), format_func=lambda tau: _tau_name(tau, run[tau]), key="run", bind="query-params"
+    )
+    tau = chosen if chosen in run else taus[start]
     parts = []
     for place, own in lines.items():
         part = adaptivity.measured(own, source, tau)
@@ -53,8 +60,11 @@ def one_threshold(lines: Lines, source: Source, by_subset: bool) -> None:
         st.dataframe(boxes, hide_index=True, key="spread table", column_config=_fractions(boxes))
 
 
-def any_threshold(prompts: Sequence[Prompt], lines: Lines, boards: Boards, source: Source, by_subset: bool) -> None:
-    """A slider over thresholds: what each would remove, told from the stored histograms."""
+def any_threshold(
+    prompts: Sequence[Prompt], lines: Lines, boards: Boards, source: Source, by_subset: bool, key: str = "tau"
+) -> None:
+    """A slider over thresholds: what each would remove, told from the stored histograms. ``key`` is the slider's; it is
+    another for other scores, to which a threshold of these means nothing."""
     st.subheader("Any threshold", anchor=False)
     if not prompts:
         st.info("No score histograms of this method are stored here; runs write them to histograms.jsonl.")
@@ -64,21 +74,15 @@ def any_threshold(prompts: Sequence[Prompt], lines: Lines, boards: Boards, sourc
         prompt._replace(place=_joined(prompt.place, prompt.subset, several) if by_subset else prompt.place)
         for prompt in prompts
     ]
-    first, last, width = histograms.span(named)
-    points = measured_points(boards, source, by_subset)
-    if not points.empty:
-        first, last = min(first, float(points["tau"].min())), max(last, float(points["tau"].max()))
-    step = width / 10
-    low, high = math.floor(first / width) * width, math.ceil(last / width) * width
-    start = float(points["tau"].iloc[len(points) // 2]) if not points.empty else (low + high) / 2
+    axis = axis_of(named, measured_points(boards, source, by_subset))
     tau = st.slider(
         "Threshold τ: pairs with a score under it are removed",
-        min_value=round(low, 6),
-        max_value=round(high, 6),
-        value=round(min(max(round(start / step) * step, low), high), 6),
-        step=step,
-        format="%.2f",
-        key="tau",
+        min_value=axis.low,
+        max_value=axis.high,
+        value=axis.start,
+        step=axis.step,
+        format=f"%.{axis.digits}f",
+        key=key,
         bind="query-params",
     )
     told = histograms.told_table(named, tau)
@@ -86,22 +90,26 @@ def any_threshold(prompts: Sequence[Prompt], lines: Lines, boards: Boards, sourc
     least, most = (told.groupby("place", sort=False)[name].mean() for name in ("least", "most"))
     boxes.insert(3, "at least", [float(least[name]) for name in boxes["name"]])
     boxes.insert(4, "at most", [float(most[name]) for name in boxes["name"]])
-    st.altair_chart(spread_chart(told, boxes, "place", f"removed at τ = {tau:.2f}, told", look()), key="told")
+    st.altair_chart(
+        spread_chart(told, boxes, "place", f"removed at τ = {tau:.{axis.digits}f}, told", look()), key="told"
+    )
     st.dataframe(boxes, hide_index=True, key="told table", column_config=_fractions(boxes))
     error = max(float((told["most"] - told["removed"]).max()), float((told["removed"] - told["least"]).max()))
     st.caption(
-        f"Told from counts of scores in bins {width:.3g} wide, not measured: pairs in the threshold’s own bin are "
+        f"Told from counts of scores in bins {axis.width:.3g} wide, not measured: pairs in the threshold’s own bin are "
         f"split evenly, so that no prompt is off by more than {error:.4f} here; “at least” and “at most” are the "
         "means’ bounds. What an answer then scores cannot be told, only measured."
     )
-    told_chart, score_chart = threshold_chart(histograms.curves(named), points, tau, (low, high), look())
+    told_chart, score_chart = threshold_chart(histograms.curves(named), axis.points, tau, (axis.low, axis.high), look())
     st.altair_chart(told_chart, key="curves")
     st.altair_chart(score_chart, key="scores at thresholds")
     st.caption(
         "Lines: mean removed over prompts at the bins’ edges, where there is no error of binning; bands: the "
-        "middle 80 % of prompts. Markers: thresholds that were run, with their measured removed and (as a number,"
-        " and below) score; dashed: the full cache’s score. Bars below are 95 % intervals."
+        "middle 80 % of prompts. Markers: thresholds that were run, with their measured removed and (below; beside "
+        "those that stand alone too) score; dashed: the full cache’s score. Bars below are 95 % intervals."
     )
+    if axis.beyond:
+        st.caption(f"Run too, but beyond all stored scores and so not on this axis: τ = {plain(axis.beyond)}.")
     checked = adaptivity.check(prompts, lines, source)
     if not checked.empty:
         with st.expander("Told against measured, at the thresholds that were run"):
@@ -109,6 +117,43 @@ def any_threshold(prompts: Sequence[Prompt], lines: Lines, boards: Boards, sourc
             st.caption(
                 "largest: of one prompt. outside: prompts whose measured figure their bin does not allow; should be 0."
             )
+
+
+class Axis(NamedTuple):
+    """The slider's ends, step and first value, the digits that tell its steps apart, the width of the finest bins, the
+    measured points that lie on it, and the thresholds of the others."""
+
+    low: float
+    high: float
+    step: float
+    start: float
+    digits: int
+    width: float
+    points: pd.DataFrame
+    beyond: str
+
+
+def axis_of(prompts: Sequence[Prompt], points: pd.DataFrame) -> Axis:
+    """All thresholds that make a difference, and those that were run, as far as there are bins: beyond the first and
+    the last a threshold removes nothing or all, however far it is."""
+    first, last, width = histograms.span(prompts)
+    ends = [(prompt.histogram.low, prompt.histogram.high) for prompt in prompts]
+    least, most = min(low for low, _ in ends), max(high for _, high in ends)
+    here = (points["tau"] >= least) & (points["tau"] <= most)
+    inside = points[here]
+    first, last = min([first, *inside["tau"]]), max([last, *inside["tau"]])
+    # no finer than a float can tell apart here, nor than a hundred thousand places
+    bin_ = max(width, last / MOST_PLACES - first / MOST_PLACES, 4 * math.ulp(max(abs(first), abs(last))))
+    size = math.floor(math.log10(bin_) + 1e-9)
+    exactly = max(0, 6 - size)  # -5.300000000000001 is -5.3
+    low, high = (round(of(end / bin_) * bin_, exactly) for of, end in ((math.floor, first), (math.ceil, last)))
+    if not (low < high and math.isfinite(low) and math.isfinite(high)):
+        low, high = (first, last) if first < last else (least, most)
+    step = bin_ / 10
+    start = float(inside["tau"].iloc[len(inside) // 2]) if len(inside) else low / 2 + high / 2
+    start = min(max(round(round(start / step) * step, exactly), low), high)
+    beyond = ", ".join(number(tau) for tau in dict.fromkeys(points.loc[~here, "tau"]))
+    return Axis(low, high, step, start, min(max(0, 1 - size), MOST_DIGITS), width, inside, beyond)
 
 
 def fixed_budgets(boards: Boards, source: Source) -> None:
@@ -165,7 +210,7 @@ def budget_pairs(board: Board, variants: set[str]) -> list[dict[str, Any]]:
     """The paired differences of two budgets at one level."""
     return [
         {
-            "level": level_text((pair["asked"]["kind"], pair["asked"]["value"])),
+            "level": exact((pair["asked"]["kind"], pair["asked"]["value"])),
             "a": pair["a"],
             "b": pair["b"],
             "a − b": difference(pair),
@@ -177,7 +222,7 @@ def budget_pairs(board: Board, variants: set[str]) -> list[dict[str, Any]]:
 
 
 def _tau_name(tau: float, asked: float | None) -> str:
-    return f"τ = {tau:g}" + (f", chosen for {asked:g}" if asked is not None else "")
+    return f"τ = {number(tau)}" + (f", chosen for {asked:g}" if asked is not None else "")
 
 
 def _joined(place: str, subset: str, several: int) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from harness.errors import HarnessError
 from leaderboard import adaptivity, histograms, thresholds
 from leaderboard.differences import lines_of
 from leaderboard.finding import Stamp
-from leaderboard.frame import frame, plain
+from leaderboard.frame import brief, frame, guarded, plain
+from leaderboard.keeping import digest
 from leaderboard.library import Entry, distinct
 
 
@@ -33,36 +33,43 @@ names = distinct(own, lambda g: g.part.benchmark + (f", {g.part.length:,} tokens
 groups = {names[group.key]: group for group in own}
 lines, boards = {}, {}
 for name, group in groups.items():
-    try:
+    with guarded(group.title):
         boards[name], lines[name] = view.library.board(group), lines_of(group)
-    except HarnessError as error:
-        st.warning(plain(error))
 entries = list({entry.path: entry for group in groups.values() for entry in group.entries}.values())
-stored, broken = _stored(tuple(entry.stamp for entry in entries), entries)
+stored: list[histograms.Stored] = []
+broken: list[str] = []
+with guarded("The score histograms"):
+    stored, broken = _stored(tuple(entry.stamp for entry in entries), entries)
 for told in broken:
     st.warning(plain(told))
 
-everything = [line for own in lines.values() for line in own]
-sources = adaptivity.source_names(adaptivity.sources(everything, (one.histogram for one in stored)))
-sources = {source: name for source, name in sources.items() if not view.methods or source.method in view.methods}
-if not sources:
-    st.info("No run here has a threshold. Make one, then reload this page:")
-    st.code("python -m harness run --method kvzap --removed 0.25,0.5,0.75,0.875", language="bash")
-    st.stop()
-by_name = {name: source for source, name in sources.items()}
-left, right = st.columns(2)
-with left:
-    chosen = st.selectbox("Scores of", list(by_name), key="scores", bind="query-params")
-source = by_name[chosen if chosen in by_name else next(iter(by_name))]
-with right:
-    rows = st.segmented_control(
-        "Rows",
-        [thresholds.BENCHMARKS, thresholds.SUBSETS],
-        default=thresholds.BENCHMARKS,
-        key="rows",
-        bind="query-params",
-    )
-by_subset = rows == thresholds.SUBSETS
-thresholds.one_threshold(lines, source, by_subset)
-thresholds.any_threshold(histograms.prompts_of(stored, groups, source), lines, boards, source, by_subset)
-thresholds.fixed_budgets(boards, source)
+with guarded("The thresholds"):
+    everything = [line for own in lines.values() for line in own]
+    sources = adaptivity.source_names(adaptivity.sources(everything, (one.histogram for one in stored)))
+    sources = {source: name for source, name in sources.items() if not view.methods or source.method in view.methods}
+    if not sources:
+        st.info("No run here has a threshold without the question in view. Make one, then reload this page:")
+        st.code("python -m harness run --method kvzap --removed 0.25,0.5,0.75,0.875", language="bash")
+        st.stop()
+    by_name = {name: source for source, name in sources.items()}
+    left, right = st.columns(2)
+    with left:
+        chosen = st.selectbox("Scores of", list(by_name), key="scores", bind="query-params")
+    source = by_name[chosen if chosen in by_name else next(iter(by_name))]
+    with right:
+        rows = st.segmented_control(
+            "Rows",
+            [thresholds.BENCHMARKS, thresholds.SUBSETS],
+            default=thresholds.BENCHMARKS,
+            key="rows",
+            bind="query-params",
+        )
+    by_subset = rows == thresholds.SUBSETS
+    with guarded("The thresholds that were run"):
+        thresholds.one_threshold(lines, source, by_subset)
+    with guarded("What a threshold would remove"):
+        prompts = histograms.prompts_of(stored, groups, source)
+        key = "tau" if source == next(iter(sources)) else f"tau-{digest(brief(sources[source]))[:6]}"
+        thresholds.any_threshold(prompts, lines, boards, source, by_subset, key)
+    with guarded("The fixed budgets"):
+        thresholds.fixed_budgets(boards, source)

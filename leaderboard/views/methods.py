@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from harness.errors import HarnessError
 from leaderboard.cards import Card, cards, plugin_cards
 from leaderboard.criteria import NOT_MEASURED, fidelity_group, rows
-from leaderboard.frame import View, frame, pick, plain
+from leaderboard.frame import View, frame, guarded, pick, plain
 
 
 def criteria(view: View, known: list[Card]) -> None:
@@ -84,23 +83,20 @@ def _others(card: Card) -> str:
 
 
 view = frame("Methods", "What each method does, what it needs, and how it meets four criteria.", without_runs=True)
-try:
-    built_in = list(cards())
-    known = [*built_in, *plugin_cards(view.library.entries, [card.name for card in built_in])]
-except HarnessError as error:
-    st.error(plain(error))
-    st.stop()
+known: list[Card] = []
+with guarded("The built-in methods"):
+    known += cards()
+with guarded("The methods of plugins"):
+    known += plugin_cards(view.library.entries, [card.name for card in known])
 if view.methods:
     known = [card for card in known if card.control or card.name in view.methods]
 
-try:
+with guarded("The four criteria"):
     criteria(view, known)
-except HarnessError as error:
-    st.error(plain(error, 600))
 st.subheader("Cards", anchor=False)
 left, right = st.columns(2, gap="medium")
 for place, card in enumerate(known):
-    with (left, right)[place % 2]:
+    with (left, right)[place % 2], guarded(card.name):
         show(card)
 
 st.subheader("Add a method, submit results", anchor=False)

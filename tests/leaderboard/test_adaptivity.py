@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from harness.errors import HarnessError
 from harness.histograms import Histogram, Told, read_histograms, told
+from harness.results import Line
 from harness.summary import summarise
 from leaderboard import adaptivity, histograms, thresholds
 from leaderboard.adaptivity_charts import budget_cells, budget_chart, spread_chart, threshold_chart
@@ -196,3 +199,87 @@ def test_the_threshold_chart_has_the_measured_scores() -> None:
     drawing = [part.to_dict() for part in threshold_chart(histograms.curves(some), points, -4.2, (-8.0, 2.0), LIGHT)]
     assert len(drawing) == 2
     assert all([{"tau": -4.2}] in part["datasets"].values() for part in drawing)
+
+
+def threshold(tau: float, score: float = 50.0, **more: Any) -> list[Line]:
+    return made(replace(KVZAP, level=tau), both(score), **more)
+
+
+def points(*taus: float, places: tuple[str, ...] = ("toy",)) -> pd.DataFrame:
+    row = {"removed": 0.5, "score": 50.0, "low": 40.0, "high": 60.0, "full": 90.0}
+    found = [{"name": place, "tau": tau, **row} for place in places for tau in taus]
+    return pd.DataFrame(found, columns=["name", "tau", *row])
+
+
+def bins(low: float, high: float, counts: list[int]) -> list[Prompt]:
+    one = histogram(np.zeros(1)).model_dump()
+    return [
+        Prompt("toy", "red", "s", Histogram(**{**one, "low": low, "high": high, "counts": counts, "cached": 10_000}))
+    ]
+
+
+def test_pruning_with_the_question_in_view_is_no_threshold_of_the_context() -> None:
+    agnostic = threshold(-4.0, removed=0.5)
+    for mode in ("aware", "aware-reused"):
+        aware = [
+            line.model_copy(update={"query_mode": mode, "variant": f"{line.variant} {mode}", "removed_context": 0.9})
+            for line in threshold(-3.0) + agnostic
+        ]
+        source, lines = Source.of(agnostic[0]), [*agnostic, *aware]
+        assert adaptivity.measured(lines, source, -4.0)["removed"].tolist() == [0.5] * 24
+        assert list(adaptivity.thresholds(lines, source)) == [-4.0]
+        assert adaptivity.sources(aware, []) == [] and adaptivity.sources(lines, []) == [source]
+        some = [Prompt("toy", "red", agnostic[0].sample_id, bins(-8.0, 0.0, [5_000, 5_000])[0].histogram)]
+        table = adaptivity.check(some, {"toy": lines}, source)
+        assert table[["tau", "prompts", "measured", "outside"]].to_numpy().tolist() == [[-4.0, 1, 0.5, 0]]
+
+
+def test_the_slider_goes_over_the_bins_that_matter() -> None:
+    axis = thresholds.axis_of(bins(-20.0, 4.0, [0] * 100 + [1] * 100 + [0] * 40), points(-4.0, -12.5))
+    assert (axis.low, axis.high, axis.step, axis.start, axis.digits) == (-12.5, 0.0, pytest.approx(0.01), -12.5, 2)
+    axis = thresholds.axis_of(bins(0.0, 1.0, [1] * 8), points())
+    assert (axis.low, axis.high, axis.start) == (0.0, 1.0, 0.5) and axis.step == 0.0125 and axis.points.empty
+
+
+@pytest.mark.parametrize("tau", [1e308, -1e308, 1e15, 5.0])
+def test_a_threshold_beyond_all_scores_does_not_stretch_the_axis(tau: float) -> None:
+    axis = thresholds.axis_of(bins(-20.0, 4.0, [1] * 240), points(tau, -4.0))
+    assert (axis.low, axis.high, axis.start) == (-20.0, 4.0, -4.0)
+    assert axis.points["tau"].tolist() == [-4.0] and float(axis.beyond) == tau
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "count"),
+    [
+        (0.0, 1e-6, 240),
+        (0.0, 1e-9, 1),
+        (-1e-12, 1e-12, 100),
+        (1.0, 1.0 + 1e-9, 100),
+        (1e15, 1e15 + 0.125, 100),
+        (-8e307, 8e307, 2),
+        (1e308, 1.7e308, 2),
+        (0.0, 1e-300, 3),
+    ],
+)
+def test_bins_of_any_width_have_a_slider(low: float, high: float, count: int) -> None:
+    some = bins(low, high, [1] * count)
+    axis = thresholds.axis_of(some, points())
+    assert axis.low < axis.high and axis.low <= axis.start <= axis.high and axis.step > 0
+    bin_ = max((high - low) / count, 4 * np.spacing(high))
+    assert abs(axis.low - low) < 1.001 * bin_ and abs(axis.high - high) < 1.001 * bin_
+    far = histogram(np.zeros(1))  # beside bins of an ordinary width
+    both_of_them = thresholds.axis_of([*some, Prompt("toy", "red", "t", far)], points())
+    assert both_of_them.low < both_of_them.high
+
+
+def test_scores_stand_beside_lone_thresholds() -> None:
+    def texts(table: pd.DataFrame) -> list[float]:
+        upper, _ = threshold_chart(histograms.curves(prompts()[0]), table, -4.2, (-8.0, 2.0), LIGHT)
+        drawing = upper.to_dict()
+        (layer,) = [one for one in drawing["layer"] if one["mark"].get("type") == "text"]
+        name = layer.get("data", drawing.get("data", {})).get("name")
+        return [row["tau"] for row in drawing["datasets"][name]]
+
+    assert texts(points(-4.0, -2.0)) == [-4.0, -2.0]
+    assert texts(points(-4.0, places=("toy", "other"))) == []
+    assert texts(points(-4.0, -3.95, 0.0)) == [0.0]

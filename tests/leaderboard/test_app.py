@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from harness.board import APP, RESULTS, command
+from harness.board import APP, command
+from leaderboard.frame import RESULTS, results
 from tests.harness.driving import COMMITTED
+from tests.harness.made_runs import FULL, KNORM, both, lines_of, write_run
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "leaderboard" / "views").glob("*.py"))
@@ -30,13 +32,13 @@ def _on_committed_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page_opens(page: Path) -> None:
     app = AppTest.from_file(str(page), default_timeout=120).run()
-    assert not app.exception
+    assert not app.exception and not app.error
     assert app.title[0].value
 
 
 def test_the_app_opens_with_its_first_page() -> None:
     app = AppTest.from_file(str(APP), default_timeout=120).run()
-    assert not app.exception
+    assert not app.exception and not app.error
     assert app.title[0].value == "KV-cache pruning, measured"
 
 
@@ -55,6 +57,36 @@ def test_streamlit_is_told_port_and_address() -> None:
     assert line[line.index("--server.port") + 1] == "8600"
     assert line[line.index("--server.headless") + 1] == "true"
     assert "--server.port" not in command(None, "localhost", browser=True)
+
+
+def test_folders_are_arguments_that_win_over_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder's name may hold the mark that separates folders in a variable."""
+    odd, other = tmp_path / f"a{os.pathsep}b", tmp_path / "other"
+    odd.mkdir()
+    line = command(None, "localhost", browser=True, results=[odd, other])
+    assert line[line.index("--") :] == ["--", str(odd), str(other)]
+    for app in (APP, ROOT / "leaderboard" / "views" / "overview.py"):
+        monkeypatch.setattr(sys, "argv", [str(app), *line[line.index("--") + 1 :]])
+        assert results() == [odd, other]  # and not the variable's, which is set here
+    monkeypatch.setattr(sys, "argv", [str(APP)])
+    assert results() == [COMMITTED]
+    monkeypatch.setattr(sys, "argv", ["pytest", str(other)])  # arguments of somebody else
+    assert results() == [COMMITTED]
+    monkeypatch.setenv(RESULTS, f"{other}{os.pathsep}{odd.parent}")
+    assert results() == [other, tmp_path]
+    monkeypatch.setenv(RESULTS, str(odd))
+    assert results() == [odd]
+    monkeypatch.delenv(RESULTS)
+    assert results() == [Path("results")]
+
+
+def test_a_run_in_a_folder_of_any_name_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / f"a{os.pathsep}b"
+    write_run(folder / "run", [*lines_of(FULL, both(100.0)), *lines_of(KNORM, both(60.0))])
+    monkeypatch.setattr(sys, "argv", [str(APP), str(folder), str(folder / "run")])
+    app = AppTest.from_file(str(APP), default_timeout=120).run()
+    assert not app.exception and not app.error and not app.info
+    assert any("1 run: run" in caption.value for caption in app.caption)
 
 
 def test_the_server_ends_with_the_command() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from harness.board import RESULTS
 from harness.results import Line
-from tests.harness.made_runs import FULL, KEYDIFF, KNORM, both, write_run
+from leaderboard import sections
+from leaderboard.differences import GROUP, SUBSET, columns
+from leaderboard.frame import RESULTS
+from leaderboard.text import plain
+from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, both, edit_json, write_run
 from tests.harness.made_runs import lines_of as made
 
 PAGE = Path(__file__).parents[2] / "leaderboard" / "views" / "benchmark.py"
@@ -26,7 +31,7 @@ def opened(**query: str) -> AppTest:
     for name, value in query.items():
         app.query_params[name] = value
     app.run()
-    assert not app.exception
+    assert not app.exception and not app.error
     return app
 
 
@@ -72,3 +77,75 @@ def test_odd_runs_open(tmp_path: Path) -> None:
 
 def test_without_runs_it_says_so() -> None:
     assert any("No runs" in text for text in texts(opened()))
+
+
+def test_variants_of_the_summary_that_no_line_has_are_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", [*made(FULL, both(90.0)), *made(KNORM, both(50.0))])
+    summary = json.loads((run / "summary.json").read_text("utf-8"))
+    for row in [*summary["cells"], *summary["pairs"], *summary["ranks"]]:
+        row.update({name: f"{row[name]} x" for name in ("variant", "a", "b") if name in row})
+    edit_json(run / "summary.json", **summary)
+    assert any("no line of them: full x, knorm head 0" in text.replace("\\", "") for text in texts(opened()))
+
+
+def test_questions_without_prefills_say_so(tmp_path: Path) -> None:
+    """A line may say which question it is of and not what it paid."""
+    lines = [line for variant in (FULL, KNORM) for line in made(variant, both(90.0))]
+    lines = [line.model_copy(update={"question_index": place % 4}) for place, line in enumerate(lines)]
+    write_run(tmp_path / "a", lines)
+    app = opened()
+    assert any("prefills_paid" in text.replace("\\", "") for text in texts(app))
+    assert {"Do methods fail on the same samples?", "Several questions on one context"} <= texts(app)
+
+
+def test_levels_that_few_digits_merge_are_apart(tmp_path: Path) -> None:
+    lines = made(FULL, both(90.0))
+    for tau, score in ((-4.366201, 50.0), (-4.366202, 40.0)):
+        lines += made(replace(KVZAP, level=tau), both(score))
+    write_run(tmp_path / "a", lines)
+    app = opened(level="tau -4.366202")
+    table = next(one.value for one in app.dataframe if "difference" in one.value)
+    assert set(table["difference"].dropna()) == {-50.0}
+
+
+def test_what_breaks_in_one_part_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("<b>*bad*</b>")
+
+    write_run(tmp_path / "a", [*made(FULL, both(90.0)), *made(KNORM, both(50.0))])
+    monkeypatch.setattr(sections, "by_subset", broken)
+    app = AppTest.from_file(str(PAGE), default_timeout=300).run()
+    assert not app.exception
+    (error,) = app.error
+    assert error.value == f"The differences by subset cannot be shown: ZeroDivisionError: {plain('<b>*bad*</b>')}"
+    assert "Do methods fail on the same samples?" in texts(app)
+
+
+def test_leaving_out_trec_leaves_it_out_of_every_mean() -> None:
+    wanted = columns(["trec", "qasper", "samsum"], 3, {"few shot": ["trec", "samsum"], "trec alone": ["trec"]})
+    assert [(c.kind, c.name, c.subsets, c.of) for c in sections.without_outlier(wanted)] == [
+        (GROUP, "without trec", ("qasper", "samsum"), 2),
+        (GROUP, "few shot without trec", ("samsum",), 1),
+        (SUBSET, "qasper", ("qasper",), 1),
+        (SUBSET, "samsum", ("samsum",), 1),
+    ]
+    named = columns(["trec", "qasper", "samsum"], 21, {"without_trec": ["qasper", "samsum", "lcc"]})
+    assert [(c.name, c.subsets, c.of) for c in sections.without_outlier(named)] == [
+        ("without trec", ("qasper", "samsum"), 3),
+        ("qasper", ("qasper",), 1),
+        ("samsum", ("samsum",), 1),
+    ]
+
+
+def test_without_trec_the_means_are_the_others(tmp_path: Path) -> None:
+    """Of a run whose facts have no group for it."""
+    lines: list[Line] = []
+    for score, variant in ((90.0, FULL), (60.0, KNORM)):
+        scores = {"trec": [0.0 if variant is KNORM else 90.0] * 12, "qasper": [score] * 12, "samsum": [score - 10] * 12}
+        lines.extend(made(variant, scores))
+    write_run(tmp_path / "a", lines)
+    table = next(
+        one.value for one in opened(without="true", level="removed 0.5").dataframe if "difference" in one.value
+    )
+    told = {row["title"]: (row["score"], row["control"]) for row in table.to_dict("records") if row["level"]}
+    assert told["without trec"] == (55.0, 85.0) and set(told) == {"without trec", "qasper", "samsum"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -115,6 +116,31 @@ def test_levels_are_in_order_and_named() -> None:
     lines = [*made(FULL, both(1.0)), *made(KVZAP, both(1.0)), *made(KNORM, both(1.0)), *asked]
     found = levels(summarise(lines, FACTS, True)["cells"])
     assert [level_name(level) for level in found] == ["removed 0.25", "removed 0.5", "tau -4"]
+
+
+def test_two_thresholds_of_one_level_have_names_of_their_own() -> None:
+    taus = [replace(KVZAP, level=tau) for tau in (-4.0, -4.1)]
+    parts = [made(FULL, both(90.0)), made(KNORM, both(80.0))]
+    parts += [made(one, both(70.0), removed=0.5, requested=0.5) for one in taus]
+    lines = [line.model_copy(update={"question_index": 0, "prefills_paid": 1}) for part in parts for line in part]
+    names = ["full cache", "knorm head", *(one.label for one in taus)]
+    wanted = columns(["red", "blue"], 2, {})
+    cells = [cell for cell in summarise(lines, FACTS, True)["cells"] if cell["subset"] is None]
+    table = difference_table(differences(lines, wanted), cells, [(c.kind, c.name, c.label) for c in wanted])
+    assert list(dict.fromkeys(table["name"])) == names
+    assert list(questions.by_question(lines)["name"]) == names
+    assert list(questions.prefills(lines, {})["name"]) == names
+
+
+def test_tables_without_a_row_have_their_columns() -> None:
+    """The variants of a summary may be others than those of the lines, and lines may lack what they need not have."""
+    cells = [cell for cell in summarise(made(FULL, both(90.0)), FACTS, True)["cells"] if cell["subset"] is None]
+    table = difference_table([], cells, [("overall", "all", "all")])
+    assert table.empty and {"level", "variant", "title", "difference", "floor"} <= set(table.columns)
+    assert difference_charts(table, LIGHT) == []
+    paid = questions.prefills(made(FULL, both(90.0)), {})
+    assert paid.empty and "level" in paid.columns
+    assert questions.by_question([]).empty and {"variant", "pass@1", "se"} <= set(drawn.passes([], {}).columns)
 
 
 def test_lengths_of_a_model_are_siblings(tmp_path: Path) -> None:

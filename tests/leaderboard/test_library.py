@@ -126,6 +126,17 @@ def test_a_results_folder_may_itself_be_a_link(results: Path, tmp_path: Path) ->
     assert len(open_library([tmp_path / "shortcut", results]).entries) == 3
 
 
+def test_a_run_given_beside_its_folder_counts_once(results: Path) -> None:
+    given = [results, results / "one", results / "deeper", results / "one" / ".." / "one"]
+    found = open_library(given)
+    assert sorted(entry.name for entry in found.entries) == ["one", "other", "two"]
+    assert sorted(len(group.entries) for group in found.groups) == [1, 2]
+    assert stamps(given) == stamps([results])
+    (results / "broken").mkdir()
+    (results / "broken" / "run.json").write_text("{}", encoding="utf-8")
+    assert len(open_library([results, results / "broken"]).broken) == 1
+
+
 @pytest.mark.parametrize(
     "content", ["", "[]", "nonsense", '{"schema_version": 99}', "[" * 100_000, "\x00", '"\\ud800"']
 )

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from harness.board import RESULTS
 from harness.merging import board_of
 from harness.reading import read
 from harness.variants import Variant
 from leaderboard.boards import csv_of
+from leaderboard.frame import RESULTS
 from leaderboard.text import clean, plain
-from tests.harness.made_runs import FULL, both, edit_json, lines_of, write_run
+from tests.harness.made_runs import FULL, KVZAP, both, edit_json, lines_of, write_run
 
 #: longest name that a run folder may have in its records
 MOST_NAME = 1_000
@@ -155,6 +155,21 @@ def test_interpolated_scores_are_marked(tmp_path: Path) -> None:
     write_run(tmp_path / "results" / "a", lines)
     table = opened().dataframe[0].value
     assert table["At 50 %"].tolist()[1] == "≈ 70.0" and table["At 75 %"].isna().tolist()[1]
+
+
+def test_every_ranked_variant_has_a_row(tmp_path: Path) -> None:
+    """Two thresholds of one curve were chosen for one removed fraction; the chart has one curve of them."""
+    parts = [lines_of(FULL, both(100)), lines_of(Variant("knorm", "head", "removed", 0.5), both(60))]
+    for tau, score in ((-4.0, 40), (-4.1, 80)):
+        parts.append(lines_of(replace(KVZAP, level=tau), both(score), removed=0.5, requested=0.5))
+    write_run(tmp_path / "results" / "a", [line for part in parts for line in part])
+    table = opened().dataframe[0].value
+    rows = list(zip(table["Rank"], table["Method"], table["Score"], strict=True))[1:]
+    assert rows == [
+        ("1", "kvzap_mlp threshold tau=-4.1", 80),
+        ("2", "knorm head", 60),
+        ("3", "kvzap_mlp threshold tau=-4", 40),
+    ]
 
 
 def test_a_mean_of_some_subsets_is_no_score(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ from harness.merging import Board, board_of
 from harness.reading import read
 from harness.variants import Variant
 from leaderboard import code
-from leaderboard.standing import ReadOff, read_off, standings
-from tests.harness.made_runs import FULL, both, lines_of, write_run
+from leaderboard.standing import ReadOff, exact, read_off, standings
+from tests.harness.made_runs import FULL, KVZAP, both, lines_of, write_run
 
 HALF = ("removed", 0.5)
 
@@ -100,6 +101,33 @@ def test_pruned_with_the_question_in_view_is_ranked_apart(tmp_path: Path) -> Non
         ("knorm head aware", 1),
         ("random head aware", 2),
     ]
+
+
+def test_each_threshold_chosen_for_a_level_has_a_row(tmp_path: Path) -> None:
+    """Two calibrations on one board: two points of one curve at one level, each with a score and a rank."""
+    taus = {tau: replace(KVZAP, level=tau) for tau in (-4.0, -4.1)}
+    parts = [
+        lines_of(taus[-4.0], both(40), removed=0.5, requested=0.5),
+        lines_of(taus[-4.1], both(80), removed=0.48, requested=0.5),
+        curve("knorm", {0.5: 60}),
+    ]
+    made = board(tmp_path, *parts)
+    rows = standings(made, HALF)
+    assert [(row.name, row.curve, row.rank, row.cell and row.cell["score"]) for row in rows] == [
+        (taus[-4.1].label, "kvzap_mlp threshold", 1, 80),
+        ("knorm head", "knorm head", 2, 60),
+        (taus[-4.0].label, "kvzap_mlp threshold", 3, 40),
+    ]
+    assert sorted(row["variant"] for row in made.ranks) == sorted(row.cell["variant"] for row in rows if row.cell)
+    for level in (None, ("removed", 0.75)):  # where the curve has no cell it has one row, with its own name
+        names = sorted(row.name for row in standings(made, level))
+        assert names == ["knorm head", "kvzap_mlp threshold"]
+
+
+def test_levels_that_few_digits_merge_have_names_of_their_own() -> None:
+    levels = [("threshold", -4.366201), ("threshold", -4.366202), ("removed", 0.5), ("keep_tokens", 1234567)]
+    assert [exact(level) for level in levels] == ["tau -4.366201", "tau -4.366202", "0.5", "keep 1234567"]
+    assert exact(("threshold", "-inf")) == "tau -inf" and exact(None) == ""
 
 
 def test_nothing_is_claimed_at_the_floor(tmp_path: Path) -> None:
