@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from harness.board import RESULTS
+from leaderboard.frame import RESULTS
 from leaderboard.library import open_library
 from tests.damaged import DAMAGES, damaged
 from tests.damaging import OUTSIDE, SCRIPT, good_run
