@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 from harness.merging import board_of
 from harness.reading import read
 from harness.variants import Variant
-from leaderboard.boards import csv_of
+from leaderboard.board_table import csv_of
 from leaderboard.frame import RESULTS
 from leaderboard.text import clean, plain
 from tests.harness.made_runs import FULL, KVZAP, both, edit_json, lines_of, write_run
