@@ -14,7 +14,7 @@ from leaderboard.inside import SampleView, sample_view, samples_with_masks
 from leaderboard.library import Group
 from leaderboard.side_by_side import differing, side_by_side, variants_of
 from leaderboard.text import brief, clean
-from leaderboard.token_grid import MOST_TOKENS, head_chart, head_table, token_chart, token_table
+from leaderboard.token_grid import BESIDE, MOST_TOKENS, WIDTH, head_chart, head_table, token_chart, token_table
 
 #: letters of an answer or a question that are shown
 MOST_LETTERS = 4_000
@@ -154,7 +154,7 @@ def _masks(run: Reading, sample: str, masked: set[str], labels: Sequence[str]) -
     )
     for column, label in zip(st.columns(len(labels)), labels, strict=True):
         with column:
-            _kept(view, label, start)
+            _kept(view, label, start, WIDTH if len(labels) == 1 else BESIDE)
 
 
 def _start(view: SampleView) -> int:
@@ -173,8 +173,8 @@ def _start(view: SampleView) -> int:
     return picked if picked in starts else 0
 
 
-def _kept(view: SampleView, label: str, start: int) -> None:
-    """One variant's tokens and heads."""
+def _kept(view: SampleView, label: str, start: int, width: int) -> None:
+    """One variant's tokens, in lines of ``width`` columns, and heads."""
     st.markdown(f"**{plain(label)}**")
     shown = view.shown(label)
     if not shown.has_mask:
@@ -183,9 +183,13 @@ def _kept(view: SampleView, label: str, start: int) -> None:
     if not shown.agrees:
         st.warning("The stored mask keeps another number of pairs than the line says: they are not of one run.")
     theme = st.context.theme.type or "light"
-    tokens = token_table(view.share_by_token(label), view.tokens, view.prefix, start)
+    tokens = token_table(view.share_by_token(label), view.tokens, view.prefix, start, width)
     st.altair_chart(
-        token_chart(tokens, theme), theme=None, width="content", key=f"tokens-{label}", alt="Tokens by share of heads"
+        token_chart(tokens, theme, width),
+        theme=None,
+        width="content",
+        key=f"tokens-{label}",
+        alt="Tokens by share of heads",
     )
     heads = head_table(view.share_by_head(label))
     st.altair_chart(head_chart(heads), width="content", key=f"heads-{label}", alt="Kept share by layer and head")

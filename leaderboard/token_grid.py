@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from leaderboard.text import clean
 
-#: columns of a line and their width in pixels, height of a line
-WIDTH, COLUMN, LINE = 84, 7.2, 19
+#: columns of a line, of one grid and of two beside each other; their width in pixels, height of a line
+WIDTH, BESIDE, COLUMN, LINE = 108, 64, 7.2, 19
 #: what an end of line looks like
 RETURN = "↵"
 #: tokens in one view
@@ -138,7 +138,7 @@ def head_table(shares: NDArray[np.float64]) -> pd.DataFrame:
 def head_chart(table: pd.DataFrame) -> alt.LayerChart | alt.FacetChart:
     """Layer by head; with few heads the figures stand in the cells."""
     heads = int(table["head"].max()) + 1 if len(table) else 0
-    x = alt.X("head:O", title="KV head", axis=alt.Axis(labelAngle=0, orient="top"))
+    x = alt.X("head:O", title="KV head", axis=alt.Axis(labelAngle=0, labelOverlap=False, orient="top"))
     y = alt.Y("layer:O", title="layer")
     hover = ["layer", "head", alt.Tooltip("kept:Q", title="kept of the context", format=".1%")]
     colour = alt.Color(
