@@ -30,9 +30,11 @@ class Picture(NamedTuple):
 
 
 PICTURES = (
-    Picture("overview", "/"),
-    Picture("overview-dark", "/?log=true", dark=True),
-    Picture("adaptivity", "/adaptivity"),
+    Picture("overview", "/?benchmark=needles"),
+    Picture(
+        "inside", "/inside?benchmark=needles&one=kvzap_mlp%20threshold%20tau%3D-1.996&other=streaming_llm%20head%200.75"
+    ),
+    Picture("adaptivity", "/adaptivity", dark=True),
 )
 
 
