@@ -130,8 +130,8 @@ class Library:
 
 
 def _place(group: Group) -> tuple[Any, ...]:
-    """By model, benchmark and length, what is made of another benchmark (``fidelity:ruler``) after the others; the board
-    with the most samples first."""
+    """By model, benchmark and length, what is made of another benchmark (``fidelity:ruler``) after the others; of one
+    title the board with the most samples first."""
     part = group.part
     name = (str(part.basis["model"]), ":" in part.benchmark, part.benchmark, part.length or 0)
     return *name, -part.samples, -len(group.entries), group.key
