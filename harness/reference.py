@@ -16,6 +16,7 @@ from harness.engine.decode import Question, decode
 from harness.engine.evict import Policy
 from harness.engine.forced import Reading, read_all
 from harness.engine.passes import opening
+from harness.results import MOST_FIGURE
 from methods.kvzip import KVzip
 
 BROKEN = "the model's logits hold a NaN"
@@ -122,7 +123,7 @@ def outcome(full: Sequence[Reading], own: Sequence[Reading]) -> dict[str, Any]:
         "kl_mean": float(kl.mean()),
         "kl_p95": float(kl.quantile(0.95)),
         "top1": top1,
-        "ppl_ratio": math.exp(min(mean - of_full, 700.0)),  # a float's largest exponent; JSON has no infinity
+        "ppl_ratio": min(math.exp(min(mean - of_full, 700.0)), MOST_FIGURE),
         "nll": mean,
         "nll_full": of_full,
     }

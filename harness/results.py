@@ -27,8 +27,9 @@ Name = Annotated[str, Field(max_length=1_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 #: whole numbers that every reader of JSON takes exactly
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Share = Annotated[float, Field(ge=0, le=1)]
-#: far from where sums and squares of it are no doubles
-Figure = Annotated[float, Field(ge=-1e100, le=1e100)]
+#: largest metric: sums and squares of it are doubles
+MOST_FIGURE = 1e100
+Figure = Annotated[float, Field(ge=-MOST_FIGURE, le=MOST_FIGURE)]
 
 
 class VariantFields(BaseModel):

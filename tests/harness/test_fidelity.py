@@ -16,9 +16,11 @@ from benchmarks.base import Request
 from benchmarks.fidelity import Fidelity
 from harness import reference
 from harness.engine.adapter import LanguageModel
+from harness.engine.forced import Reading
 from harness.engine.prefill import prefill
 from harness.masks import masks
 from harness.prompts import Prompts
+from harness.results import MOST_FIGURE
 from harness.runner import Evaluator, Item
 from methods.kvzip import REPEAT_ALL, REPEAT_FROM
 from tests.harness.driving import HALF, Ran, Runs, contents, evaluate, shorten
@@ -232,6 +234,15 @@ def test_a_nan_is_a_status(
     broken["rows"] = lambda hidden: True
     lines = evaluate(made, forced(toy_prompts))  # writing the reference
     assert {(line.status, line.score) for line in lines} == {("nan", None)}
+
+
+def test_a_reading_far_from_the_full_caches_is_a_figure_that_lines_may_have() -> None:
+    near, far = (
+        Reading(torch.tensor([0.0]), torch.tensor([True]), torch.tensor([nll]), (1,)) for nll in (0.0, 10_000.0)
+    )
+    metrics = reference.outcome([near], [far])["metrics"]
+    assert metrics["ppl_ratio"] == MOST_FIGURE
+    assert np.isfinite(np.square(metrics["ppl_ratio"]))
 
 
 def test_a_context_too_long_to_be_read_is_truncated(evaluator: Callable[..., Evaluator], toy_prompts: Prompts) -> None:
