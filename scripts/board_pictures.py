@@ -23,16 +23,21 @@ MOST = 300_000
 
 
 class Picture(NamedTuple):
+    """``at``: the heading that stands at the top."""
+
     name: str
     address: str
     dark: bool = False
     height: int = 1120
+    at: str = ""
 
 
 PICTURES = (
     Picture("overview", "/?benchmark=needles"),
     Picture(
-        "inside", "/inside?benchmark=needles&one=kvzap_mlp%20threshold%20tau%3D-1.996&other=streaming_llm%20head%200.75"
+        "inside",
+        "/inside?benchmark=needles&one=kvzap_mlp%20threshold%20tau%3D-1.996&other=streaming_llm%20head%200.75",
+        at="Answers",
     ),
     Picture("adaptivity", "/adaptivity", dark=True),
 )
@@ -69,6 +74,9 @@ def main() -> None:
                 continue
             with browser(arguments.out, dark=picture.dark, height=picture.height) as driver:
                 show(driver, address + picture.address)
+                if picture.at:
+                    heading = driver.find_element("xpath", f"//h3[normalize-space()='{picture.at}']")
+                    driver.execute_script("arguments[0].scrollIntoView()", heading)
                 time.sleep(2)  # charts fade in
                 file = arguments.out / f"{picture.name}.png"
                 file.write_bytes(small(driver.get_screenshot_as_png()))
