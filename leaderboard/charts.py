@@ -113,7 +113,7 @@ def curve_chart(
     bright: Sequence[str] | None = None,
 ) -> Spec:
     """Score over measured removed fraction (``log``: over the compression factor, on a log axis), a line a curve; as a
-    Vega-Lite specification. Altair takes a third of a second to make it, which is longer than all the rest of a board.
+    Vega-Lite specification. Altair takes a quarter of a second to make it, longer than all the rest of a board.
 
     methods   decides colours and markers by its order
     order     curves as the legend lists them; others follow

@@ -299,8 +299,13 @@ def _damages() -> Iterator[tuple[str, str, bool, Do]]:
     # private
     yield "a path in a message", "path", False, row(status="error", score=None, reason="no /home/someone/models/x")
     yield "a path of Windows", "path", False, field("skipped", to={"kvzap": r"C:\Users\someone\model"})
-    yield "a path in an option", "path", False, field("configuration", "variants", 4, "options", to='{"w": "/tmp/x"}')
-    yield "a path in a key", "path", False, field("skipped", to={"/root/secret/file": "x"})
+    yield (
+        "a path in an option",
+        "path",
+        False,
+        field("configuration", "variants", 4, "options", to='{"w": "/home/me/x"}'),
+    )
+    yield "a path in a key", "path", False, field("skipped", to={"/home/someone/file": "x"})
     yield "a token", "secret", False, field("hardware", to="hf_" + "abcdEFGH1234" * 3)
     yield "a token in an answer", "secret", False, row(prediction="sk-" + "abcdEFGH1234" * 3)
     yield "a key of a cloud", "secret", False, field("versions", "torch", to="AKIA" + "ABCD1234EFGH5678")

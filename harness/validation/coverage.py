@@ -14,7 +14,7 @@ from harness.summary import facts_of
 from harness.validation.findings import Finding, finding, shown
 from harness.validation.folder import Submission
 
-#: of a line, what its sample's item has too
+#: of a line or stored masks, what the sample's item has too
 SHARED = ("context_id", "benchmark", "subset", "length")
 #: of a line, what ``answers`` of run.json has of its benchmark, beside the number of rollouts
 ANSWERED = ("max_new_tokens", "sampling", "rollouts")
@@ -109,9 +109,7 @@ def _foreign(
     if item is None:
         yield f"has sample {shown(line.sample_id)}, which items.jsonl has not"
         return
-    wrong = [field for field in SHARED if getattr(line, field) != item[field]]
-    if wrong:
-        yield f"has another {', '.join(wrong)} than its sample in items.jsonl"
+    yield from unlike(line, item)
     answers = answered(folder, item["benchmark"])
     if line.rollout >= max(answers["rollouts"]):
         yield f"has rollout {line.rollout}, of {max(answers['rollouts'])} in run.json"
@@ -119,6 +117,13 @@ def _foreign(
         value = getattr(line, name)
         if value not in answers[name] and not (value is None and line.status not in AVERAGED):
             yield f"has another {name} than run.json has for {shown(item['benchmark'])}"
+
+
+def unlike(one: object, item: dict[str, Any]) -> Iterator[str]:
+    """Where a line, or what else is of a sample, says otherwise than the sample's item."""
+    wrong = [field for field in SHARED if getattr(one, field) != item[field]]
+    if wrong:
+        yield f"has another {', '.join(wrong)} than its sample in items.jsonl"
 
 
 def answered(folder: Submission, benchmark: str) -> dict[str, list[Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.base import BenchmarkError
 from harness.errors import HarnessError
-from harness.reading import Reading, read
+from harness.reading import Reading
 from harness.rescoring import score_anew
 from harness.results import AVERAGED, Line
 from harness.validation.findings import Finding, finding, shown
@@ -106,12 +106,11 @@ def check_readable(folder: Submission) -> Iterator[Finding]:
     """Where all is well formed, the readers of the board and of ``report`` find the same lines."""
     if not _sound(folder):
         return
-    try:
-        run = read(folder.path)
-        items, lines = len(run.items), len(run.lines)
-    except HarnessError as error:
-        yield finding("not-readable", "", None, f"is refused by the readers ({ascii(str(error))[1:-1][:200]})")
+    if isinstance(folder.reading, HarnessError):
+        told = f"is refused by the readers ({ascii(str(folder.reading))[1:-1][:200]})"
+        yield finding("not-readable", "", None, told)
         return
+    items, lines = len(folder.reading.items), len(folder.reading.lines)
     if (items, lines) != (len(folder.items), len(folder.lines)):
         told = f"is read as {lines:,} lines of {items:,} samples, the files have {len(folder.lines):,} of "
         yield finding("not-readable", "", None, f"{told}{len(folder.items):,}")
@@ -154,9 +153,9 @@ def _sound(folder: Submission) -> bool:
 
 def _reading(folder: Submission) -> Reading | None:
     """The run as all readers see it; None where its files are not sound, or :func:`check_readable` tells of it."""
-    if not _sound(folder) or any(check_readable(folder)):
+    if not _sound(folder) or any(check_readable(folder)) or isinstance(folder.reading, HarnessError):
         return None
-    return read(folder.path)
+    return folder.reading
 
 
 def _differences(stored: Any, derived: Any, where: str) -> Iterator[str]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import benchmarks.registry
 from benchmarks.base import Benchmark, BenchmarkError
+from harness.errors import HarnessError
+from harness.reading import Reading, read
 from harness.results import Line, VariantFields
 from harness.validation.findings import Finding
 from harness.validation.schema import HISTOGRAM, ITEM, LINE, Histogram, Item, Sound, sound, sound_run
@@ -99,6 +101,16 @@ class Submission:
         read = all(self.has(name) and not self.loaded[name].findings for name in names)
         rows = self.loaded[self.samples_name].rows
         return read and self.run is not None and len(self.lines) == len(rows) and bool(rows) and self._items_whole
+
+    @cached_property
+    def reading(self) -> Reading | HarnessError:
+        """The run as the board and ``report`` read it, or why they do not."""
+        try:
+            run = read(self.path)
+            _ = run.items, run.lines
+        except HarnessError as error:
+            return error
+        return run
 
     @property
     def _items_whole(self) -> bool:

@@ -9,13 +9,11 @@ from harness.errors import HarnessError
 from harness.mask_reading import read
 from harness.mask_store import StoredMasks, file_name
 from harness.results import Line
+from harness.validation.coverage import unlike
 from harness.validation.findings import Finding, finding, shown
 from harness.validation.folder import Submission
 from harness.validation.publishing import of_value
 from harness.validation.tree import MASKS, MOST_MASK, MOST_MASKS
-
-#: of a file of masks, what its sample's item has too
-SHARED = ("context_id", "benchmark", "subset", "length")
 
 
 def check_masks(folder: Submission) -> Iterator[Finding]:
@@ -59,9 +57,7 @@ def _foreign(stored: StoredMasks, name: str, folder: Submission) -> Iterator[str
     if item is None:
         yield f"is of sample {shown(about.sample_id)}, which items.jsonl has not"
         return
-    wrong = [field for field in SHARED if getattr(about, field) != item[field]]
-    if wrong:
-        yield f"has another {', '.join(wrong)} than its sample in items.jsonl"
+    yield from unlike(about, item)
     if name != file_name(about.sample_id):
         yield f"is named otherwise than the masks of {shown(about.sample_id)}, {file_name(about.sample_id)}"
     unknown = [label for label in about.variants if folder.variants and label not in folder.variants]

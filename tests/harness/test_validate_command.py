@@ -229,7 +229,7 @@ def test_code_that_is_not_here_is_not_judged(method: str, model: str, options: s
     [
         ("/home/a/b", "PATHS"),
         ("weights=/mnt/models/x", "PATHS"),
-        ("'/tmp/x'", "PATHS"),
+        ("'/scratch/x'", "PATHS"),
         ("see ~/models/x", "PATHS"),
         ("D:\\models", "PATHS"),
         ("file:///x", "PATHS"),
