@@ -15,15 +15,14 @@ import pytest
 from harness import formats, provenance, validation
 from harness.merging import boards
 from harness.reading import Reading, find
-from harness.results import Line, RunFolder
-from harness.validation import publishing, stored_masks, strict
+from harness.results import Line
+from harness.validation import stored_masks
 from harness.validation.findings import CODES
 from harness.validation.sources import Sources, Unknown
 from methods import registry
 from methods.base import ModelInfo
 from tests import damaged, damaging
 from tests.harness.driving import COMMITTED, QUICK, ROOT, Ran, Runs, contents
-from tests.harness.made_runs import FULL, both, edit_json, lines_of, summary_of, write_run
 
 Cli = Callable[..., Ran]
 SMOLLM2 = ModelInfo("smollm2-135m", layers=30, query_heads=9, kv_heads=3, head_size=64, hidden_size=576)
@@ -222,141 +221,3 @@ def test_method_hashes_read_off_the_sources_are_those_that_runs_write() -> None:
 def test_code_that_is_not_here_is_not_judged(method: str, model: str, options: str, why: str) -> None:
     with pytest.raises(Unknown, match=why):
         Sources().hash(method, model, [options])
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("/home/a/b", "PATHS"),
-        ("weights=/mnt/models/x", "PATHS"),
-        ("'/scratch/x'", "PATHS"),
-        ("see ~/models/x", "PATHS"),
-        ("D:\\models", "PATHS"),
-        ("file:///x", "PATHS"),
-        ("hf_" + "a1B2" * 8, "SECRETS"),
-        ("https://me:pass@host/x", "SECRETS"),
-        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc", "SECRETS"),
-        ("password=correcthorse", "SECRETS"),
-        ("a.b+c@example.co.uk", "MAILS"),
-        ("</script >", "MARKUP"),
-        ("<svg/onload=x>", "MARKUP"),
-        ("JaVaScRiPt:x", "MARKUP"),
-        ("../x", "ODD_NAME"),
-        ("a/../b", "ODD_NAME"),
-        ("/a", "ODD_NAME"),
-        ("a\\b", "ODD_NAME"),
-    ],
-)
-def test_private_and_odd_texts_are_known(text: str, code: str) -> None:
-    assert getattr(publishing, code).search(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "kvzap_mlp threshold tau=-4.3662",
-        "needles/keys_1/1024/0/0",
-        "Qwen/Qwen3-8B",
-        "fidelity:needles:repeat",
-        "expected float32 [3, 4], got <class 'torch.Tensor'>",
-        "CPU, 1 threads",
-        "kvprune masked (torch)",
-        "x < y and a > b",
-        "pretext=mine@1a2b3c4d",
-        "10 pairs/data/s",
-        "task-skeleton-of-a-long-name",
-        '{"chunk": 2048, "lead_in": 8, "pretext": "repeat"}',
-    ],
-)
-def test_plain_texts_are_let_through(text: str) -> None:
-    for pattern in (publishing.PATHS, publishing.SECRETS, publishing.MAILS, publishing.MARKUP):
-        assert not pattern.search(text)
-
-
-SLOW = ["a.", "<", "<  ", "< " + " " * 999, "eyJ-", "://a:", "password ", "~a", "\\\\a", "onabc ", "&#", "a@b."]
-
-
-@pytest.mark.parametrize("part", SLOW)
-def test_texts_made_to_be_slow_end(part: str) -> None:
-    text = part * (100_000 // len(part))  # minutes, were a pattern to scan all of it from each place anew
-    for pattern in (publishing.SECRETS, publishing.PATHS, publishing.MAILS, publishing.MARKUP):
-        assert not pattern.search(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("[NaN]", "not-finite"),
-        ("[-Infinity]", "not-finite"),
-        ("[1e400]", "huge-number"),
-        (f"[{2**53 + 1}]", "huge-number"),
-        ('{"a": 1, "a": 1}', "duplicate-key"),
-        ("[" * 17 + "]" * 17, "nesting"),
-        ('["\\udc00"]', "surrogate"),
-        ('{"\\ud83d": 1}', "surrogate"),
-        ("[1,]", "not-json"),
-        ("", "not-json"),
-    ],
-)
-def test_json_that_no_run_writes_is_refused(text: str, code: str) -> None:
-    with pytest.raises(strict.Refused) as refused:
-        strict.parse(text)
-    assert refused.value.code == code
-
-
-def test_json_that_a_run_may_write_is_taken() -> None:
-    value = {"a": [1.5e-300, -(2**53), None, True, "\U0001f600 \u2028"], "b": {"c": {}}}
-    assert strict.parse(json.dumps(value)) == value
-    assert strict.parse("[" * 16 + "]" * 16)
-
-
-# what readers learned on the way
-
-
-def test_characters_at_which_python_parts_lines_do_not_part_items(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", lines_of(FULL, both(95)))
-    rows = RunFolder(run).path / "items.jsonl"
-    rows.write_text(rows.read_text("utf-8").replace("right toy", "right\u2028\u0085toy"), "utf-8")
-    assert len(find(run).runs[0].items) == 24
-
-
-def test_a_control_at_the_floor_without_an_overall_score_has_its_alarm() -> None:
-    summary = summary_of(lines_of(FULL, {"red": [5.0] * 3, "blue": [None] * 3}))
-    (told,) = [alarm["text"] for alarm in summary["alarms"] if alarm["kind"] == "control_at_floor"]
-    assert told == "the control lies at chance or under 20: nothing can be compared"
-
-
-def test_an_infinite_threshold_leaves_the_summary_json() -> None:
-    from harness.variants import Variant
-
-    variants = [Variant(name, "threshold", "threshold", float("-inf")) for name in ("kvzap_mlp", "kvzap_linear")]
-    lines = [lines_of(FULL, both(95)), *(lines_of(one, both(90), removed=0.0) for one in variants)]
-    assert json.loads(json.dumps(summary_of(*lines), allow_nan=False))["pairs"][0]["asked"]["value"] == "-inf"
-
-
-def test_runs_whose_lines_cannot_be_read_stand_alone(tmp_path: Path) -> None:
-    for name in ("first", "second", "third"):
-        write_run(tmp_path / name, lines_of(FULL, both(95)))
-    path = tmp_path / "second" / "samples.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"status": "ok"', b'"status": "od"', 1))
-    found = boards(find(tmp_path).runs)
-    assert sorted([run.name for run in board.runs] for board in found) == [["first", "third"], ["second"]]
-    assert all("lines cannot be read" in board.notes[0] and "line 1" in board.notes[0] for board in found)
-
-
-def test_a_link_out_of_the_results_is_left_out(tmp_path: Path) -> None:
-    write_run(tmp_path / "elsewhere", lines_of(FULL, both(95)))
-    write_run(tmp_path / "results" / "first", lines_of(FULL, both(95)))
-    (tmp_path / "results" / "link").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "results" / "again").symlink_to(tmp_path / "results" / "first")
-    found = find(tmp_path / "results")
-    assert [run.name for run in found.runs] == ["first"]
-    assert [note.endswith("put the folder itself there") for note in found.notes] == [True]
-    assert find(tmp_path / "results" / "link").runs[0].name == "elsewhere"  # asked for by name
-
-
-def test_a_summary_whose_cells_are_odd_is_derived_anew(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", lines_of(FULL, both(95)))
-    whole = json.loads((run / "summary.json").read_text("utf-8"))
-    edit_json(run / "summary.json", cells=[{**whole["cells"][0], "n": "many"}])
-    assert find(run).runs[0].summary["cells"] == whole["cells"]
