@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from benchmarks.thought import after_thought
 from harness import middle, reference
 from harness.engine.adapter import LanguageModel
 from harness.engine.cache import BLOCK_BYTES, Context, Failure, Scored, out_of_memory
-from harness.engine.decode import Answer, Question, decode_all
+from harness.engine.decode import Answer, AtOnce, Question, decode_all
 from harness.engine.prefill import prefill
 from harness.engine.sampling import Sampling
 from harness.masks import Masks, policy_of
@@ -42,8 +42,9 @@ class Item(NamedTuple):
 class Evaluator:
     """Everything that stays the same over a run.
 
-    done    keys of lines that are there already and are not made again
-    masked  ids of samples whose masks are asked for, those of all variants, also where no line is missing
+    done     keys of lines that are there already and are not made again
+    masked   ids of samples whose masks are asked for, those of all variants, also where no line is missing
+    at_once  how many rows decode together, less once memory has run out
     """
 
     lm: LanguageModel
@@ -55,6 +56,7 @@ class Evaluator:
     block_bytes: int = BLOCK_BYTES
     done: frozenset[tuple[str, str, int]] = frozenset()
     masked: frozenset[str] = frozenset()
+    at_once: AtOnce = field(default_factory=AtOnce)
 
     def run(
         self,
@@ -164,7 +166,7 @@ class Evaluator:
             keep, rollouts = made.keep[running], item.sample.rollouts
             stand = [planned[i].variant.positions for i in running]
             answers = decode_all(
-                self.lm, scored, keep, question, self.block_bytes, policies, rollouts, self.seed, stand
+                self.lm, scored, keep, question, self.block_bytes, policies, rollouts, self.seed, stand, self.at_once
             )
         by_index = dict(zip(running, answers, strict=True))
         for i in wanted:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import BLOCK_BYTES, Prefix, Scored, check_positions
+from harness.engine.cache import BLOCK_BYTES, Prefix, Scored, check_positions, out_of_memory
 from harness.engine.evict import Policy, make_evictors
 from harness.engine.masked import MaskedRun
 from harness.engine.positions import ORIGINAL
@@ -51,6 +52,13 @@ class Answer:
     stopped: int | None = field(default=None, compare=False)
 
 
+@dataclass
+class AtOnce:
+    """How many rows decode together: all, or what fitted after memory had run out; the next question begins with it."""
+
+    rows: int | None = None
+
+
 def decode(
     lm: LanguageModel,
     prefix: Prefix,
@@ -74,6 +82,7 @@ def decode_all(
     rollouts: int = 1,
     seed: int = 0,
     positions: Sequence[str] = (),
+    at_once: AtOnce | None = None,
 ) -> list[list[Answer]]:
     """Answer one question with each variant; returns for each variant in order its rollouts.
 
@@ -82,9 +91,11 @@ def decode_all(
     rollouts   answers of each variant; more than one needs sampling
     seed       the run's, for methods that draw numbers
     positions  for each variant where its kept pairs stand, ``original`` or ``cache``; none: all original
+    at_once    how many rows decode together; lowered here where memory runs out
 
     Variants with the same mask, policy and positions are decoded once; a finished row leaves the batch. Neither prefix
-    nor scores are changed, so the next question starts from the same state.
+    nor scores are changed, so the next question starts from the same state. Where memory runs out the batch begins anew
+    in halves; one row that does not fit raises what the allocator raised.
     """
     prefix = scored.prefix
     shape = (lm.info.layers, lm.info.kv_heads, prefix.cached)
@@ -98,9 +109,30 @@ def decode_all(
     positions = positions or [ORIGINAL] * len(keep)
     first_of, same = distinct(keep, policies, positions)
     rows = [Row(index, rollout) for index in first_of for rollout in range(rollouts)]
-    batch = _Batch(lm, scored, keep, question, policies, positions, rows, block_bytes, seed)
-    answers = batch.run()
+    batch = partial(_Batch, lm, scored, keep, question, policies, positions, block_bytes=block_bytes, seed=seed)
+    answers = _in_groups(lambda group: batch(group).run(), rows, at_once or AtOnce())
     return [answers[index * rollouts : (index + 1) * rollouts] for index in same]
+
+
+def _in_groups(run: Callable[[list[Row]], list[Answer]], rows: list[Row], at_once: AtOnce) -> list[Answer]:
+    """The answers of all rows, as many at once as memory has room for."""
+    answers: list[Answer] = []
+    before = at_once.rows
+    while len(answers) < len(rows):
+        group = rows[len(answers) :][: at_once.rows]
+        try:
+            answers += run(group)
+            continue
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            if len(group) == 1:
+                at_once.rows = before  # this question fits in no way, which says nothing about the next
+                raise
+        at_once.rows = (len(group) + 1) // 2  # here the error, and with it the batch, is gone
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return answers
 
 
 class Row(NamedTuple):

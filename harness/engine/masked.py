@@ -23,6 +23,9 @@ from harness.engine.positions import IN_CACHE, ORIGINAL, Moving, moved_keys, mov
 from methods.attention import BLOCK
 from methods.base import Step
 
+#: suffix tokens that there is room for at first; it doubles as answers grow, since most end before their limit
+ROOM = 256
+
 
 class MaskedRun:
     """The state of V variants on one prefix.
@@ -55,7 +58,8 @@ class MaskedRun:
         self.used = 0
         self.hidden = Captured()
         variants = keep.shape[0]
-        shape = (variants, lm.info.kv_heads, capacity, lm.info.head_size)
+        self.room = min(capacity, ROOM)
+        shape = (variants, lm.info.kv_heads, self.room, lm.info.head_size)
         self.keys = [torch.empty(shape, dtype=lm.dtype, device=lm.device) for _ in lm.attention]
         self.values = [torch.empty(shape, dtype=lm.dtype, device=lm.device) for _ in lm.attention]
         # minus infinity where a pair is hidden: of the prefix [L][H, V, T], of slots and suffix [L][V, H, s + S]; None
@@ -87,8 +91,9 @@ class MaskedRun:
     def select(self, rows: Sequence[int]) -> None:
         """Keep only these variants of the batch (finished ones leave it)."""
         index = torch.tensor(rows, device=self.lm.device)
-        self.keys = [keys.index_select(0, index) for keys in self.keys]
-        self.values = [values.index_select(0, index) for values in self.values]
+        for layer in range(len(self.keys)):  # one after the other: never two copies of all layers
+            self.keys[layer] = self.keys[layer].index_select(0, index)
+            self.values[layer] = self.values[layer].index_select(0, index)
         self.bias = [None if bias is None else bias.index_select(1, index) for bias in self.bias]
         self.suffix_bias = [None if bias is None else bias.index_select(0, index) for bias in self.suffix_bias]
         self.in_cache = [self.in_cache[row] for row in rows]
@@ -99,9 +104,24 @@ class MaskedRun:
 
         Positions go on from T, the uncompressed length. Call inside :meth:`engaged`.
         """
+        self._grow(self.used + ids.shape[1])
         hidden = self.lm.forward(ids, self.prefix.cached + self.used, self)
         self.used += ids.shape[1]
         return hidden
+
+    def _grow(self, tokens: int) -> None:
+        """Have room for that many suffix tokens."""
+        if tokens <= self.room:
+            return
+        if tokens > self.capacity:
+            raise ValueError(f"{tokens} tokens after a prefix; there are to be {self.capacity} at most")
+        room = min(self.capacity, max(tokens, 2 * self.room))
+        more = room - self.room
+        for layer in range(len(self.keys)):
+            self.keys[layer] = pad(self.keys[layer], (0, 0, 0, more))
+            self.values[layer] = pad(self.values[layer], (0, 0, 0, more))
+        self.suffix_bias = [None if bias is None else pad(bias, (0, more)) for bias in self.suffix_bias]
+        self.room = room
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
         variants, _, new, _ = queries.shape
@@ -145,7 +165,7 @@ class MaskedRun:
         positions = torch.arange(first, first + new, device=queries.device)
         none = queries.new_empty(0)
         for evictor in self.evictors:
-            rows = evictor.rows
+            rows = _neighbours(evictor.rows)
             step = Step(
                 layer=place,
                 hidden=self.hidden.value[rows] if "hidden" in evictor.method.needs else none,
@@ -157,7 +177,7 @@ class MaskedRun:
                 weight_sums=none if watched is None else watched.sums[rows],
                 last_weights=none if watched is None else watched.last[rows],
             )
-            self._show(place, rows, evictor.after(step))
+            self._show(place, evictor.rows, evictor.after(step))
 
     def _show(self, place: int, rows: Sequence[int], keep: Tensor) -> None:
         """From the next forward on these rows of the batch see of a layer what ``keep [v, H, C]`` keeps, where they
@@ -183,8 +203,9 @@ class MaskedRun:
             bias = torch.zeros(heads, self.variants, cached, dtype=self.lm.dtype, device=self.lm.device)
         suffix = self._suffix_bias(place)
         gone = torch.zeros(keep.shape, dtype=bias.dtype, device=bias.device).masked_fill_(~keep, float("-inf"))
-        bias[:, rows] = gone[:, :, :cached].transpose(0, 1)
-        suffix[rows, :, slots : slots + keep.shape[-1] - cached] = gone[:, :, cached:]
+        chosen = _neighbours(rows)
+        bias[:, chosen] = gone[:, :, :cached].transpose(0, 1)
+        suffix[chosen, :, slots : slots + keep.shape[-1] - cached] = gone[:, :, cached:]
         self.bias[place] = bias
 
     def _suffix_bias(self, place: int) -> Tensor:
@@ -228,3 +249,9 @@ class MaskedRun:
             for v in range(0, variants, some)
             for r in range(0, new, rows)
         ]
+
+
+def _neighbours(rows: Sequence[int]) -> slice | list[int]:
+    """These rows of a batch as an index: a slice where they are neighbours, which is seen or written in place."""
+    first, stop = rows[0], rows[-1] + 1
+    return slice(first, stop) if list(rows) == list(range(first, stop)) else list(rows)

@@ -1,0 +1,138 @@
+"""The memory of a batch: it grows with the answers, and where it runs out fewer rows decode at once."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.engine import masked
+from harness.engine.adapter import LanguageModel
+from harness.engine.cache import Context, Scored
+from harness.engine.decode import Answer, AtOnce, Question, decode_all
+from harness.engine.evict import Policy
+from harness.engine.masked import MaskedRun
+from harness.engine.prefill import prefill
+from harness.engine.sampling import Sampling
+from methods.base import Method
+from methods.h2o import H2O
+from methods.knorm import Knorm
+from methods.random import Random
+from methods.streaming_llm import StreamingLLM
+from methods.tova import TOVA
+from tests.tiny import some_ids, some_masks, tiny
+
+CONTEXT = some_ids(30)
+METHODS: tuple[Method, ...] = (Knorm(), Random(), StreamingLLM(), H2O(), TOVA())
+POLICIES = [None, *(Policy(method, method.mechanism, removed=Decimal("0.5")) for method in METHODS)]
+POLICIES += [
+    Policy(Knorm(), Knorm.mechanism, threshold=-1.5),
+    Policy(StreamingLLM(), StreamingLLM.mechanism, keep_tokens=9),
+]
+#: rows of a method are no neighbours, one keeps its pairs' positions in the cache
+POSITIONS = ["original"] * (len(POLICIES) - 1) + ["cache"]
+ROLLOUTS = 3
+QUESTION = Question(some_ids(6, seed=1), 24, frozenset({3, 40, 77, 150}), sampling=Sampling(1.0, "0/toy"))
+
+
+@pytest.fixture(scope="module")
+def lm() -> LanguageModel:
+    return tiny()
+
+
+@pytest.fixture(scope="module")
+def scored(lm: LanguageModel) -> Scored:
+    return prefill(lm, Context(CONTEXT), METHODS)
+
+
+def answers(lm: LanguageModel, scored: Scored, at_once: AtOnce | None = None) -> list[list[Answer]]:
+    keep = some_masks(len(POLICIES), lm.info.layers, lm.info.kv_heads, len(CONTEXT))
+    return decode_all(lm, scored, keep, QUESTION, 2**20, POLICIES, ROLLOUTS, 0, POSITIONS, at_once)
+
+
+def told(found: list[list[Answer]]) -> list[tuple[Any, ...]]:
+    """All of the answers; ``kept`` is left out where answers are compared with ``==``."""
+    return [(one.ids, one.finish_reason, one.steps, one.kept, one.stopped) for rollouts in found for one in rollouts]
+
+
+@pytest.mark.parametrize("room", [1, 7, 29])
+def test_room_that_grows_changes_no_answer(
+    lm: LanguageModel, scored: Scored, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    whole = told(answers(lm, scored))
+    assert len({one[0] for one in whole}) > 12 and len({one[2] for one in whole}) > 4, "rows that end one by one"
+    monkeypatch.setattr(masked, "ROOM", room)
+    assert told(answers(lm, scored)) == whole
+
+
+def test_room_is_never_more_than_twice_what_is_used(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masked, "ROOM", 4)
+    prefix = prefill(lm, Context(CONTEXT)).prefix
+    run = MaskedRun(lm, prefix, some_masks(2, lm.info.layers, lm.info.kv_heads, len(CONTEXT)), 1_000_000)
+    rooms = []
+    with run.engaged():
+        for token in some_ids(40):
+            run.advance(torch.tensor([[token], [token]]))
+            rooms.append({own.shape[2] for own in (*run.keys, *run.values)})
+    assert rooms == [{4}] * 4 + [{8}] * 4 + [{16}] * 8 + [{32}] * 16 + [{64}] * 8
+
+
+def test_more_tokens_than_were_announced_are_refused(lm: LanguageModel, scored: Scored) -> None:
+    run = MaskedRun(lm, scored.prefix, some_masks(1, lm.info.layers, lm.info.kv_heads, len(CONTEXT)), 5)
+    with run.engaged(), pytest.raises(ValueError, match="6 tokens after a prefix; there are to be 5 at most"):
+        run.advance(torch.tensor([some_ids(6)]))
+
+
+class Card:
+    """A memory for ``most`` pairs of a head's suffixes. ``asked``: rows of each forward that feeds the question."""
+
+    def __init__(self, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[int] = []
+        advance = MaskedRun.advance
+
+        def full(run: MaskedRun, ids: Tensor) -> Tensor:
+            if not run.used:
+                self.asked.append(run.variants)
+            if run.variants * (run.used + ids.shape[1]) > most:
+                raise torch.OutOfMemoryError("full card")
+            return advance(run, ids)
+
+        monkeypatch.setattr(MaskedRun, "advance", full)
+
+
+def test_where_memory_runs_out_fewer_rows_decode_at_once_and_answer_the_same(
+    lm: LanguageModel, scored: Scored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, at_once, rows = told(answers(lm, scored)), AtOnce(), len(POLICIES) * ROLLOUTS
+    card = Card(100, monkeypatch)
+    assert told(answers(lm, scored, at_once)) == whole
+    assert card.asked[0] == rows and at_once.rows is not None and at_once.rows < rows // 2
+    tried, card.asked[:] = len(card.asked), []
+    assert told(answers(lm, scored, at_once)) == whole  # the next question begins with what fitted
+    assert card.asked[0] == at_once.rows and sum(card.asked) == rows and len(card.asked) < tried
+
+
+def test_one_row_without_room_fails_and_leaves_the_next_question_its_rows(
+    lm: LanguageModel, scored: Scored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = AtOnce(20)
+    card = Card(3, monkeypatch)
+    with pytest.raises(torch.OutOfMemoryError, match="full card"):
+        answers(lm, scored, at_once)
+    assert card.asked == [20, 10, 5, 3, 2, 1] and at_once.rows == 20
+
+
+def test_another_error_is_not_tried_again(lm: LanguageModel, scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def broken(run: MaskedRun, ids: Tensor) -> Tensor:
+        calls.append(1)
+        raise RuntimeError("device-side assert")
+
+    monkeypatch.setattr(MaskedRun, "advance", broken)
+    with pytest.raises(RuntimeError, match="device-side assert"):
+        answers(lm, scored)
+    assert calls == [1]
