@@ -69,6 +69,7 @@ def _damages() -> Iterator[tuple[str, str, bool, Do]]:
         True,
         unsummed(data(SAMPLES, lambda old: old.replace(b'"score": ', b'"sco\n', 1))),
     )
+    yield "the last newline lost", "no-newline", False, data(SAMPLES, lambda old: old[:-1])
     yield "lines lost", "missing-lines", True, cut(SAMPLES, 11)
     yield "lines lost, and it says so", "incomplete", False, both(cut(SAMPLES, 11), resummed)
     yield "samples empty", "empty", True, unsummed(content(SAMPLES, b""))
@@ -78,7 +79,8 @@ def _damages() -> Iterator[tuple[str, str, bool, Do]]:
     yield "no run.json", "missing-file", True, gone(RUN)
     yield "no samples", "missing-file", True, unsummed(gone(SAMPLES))
     yield "no items", "missing-file", False, gone(ITEMS)
-    yield "no summary", "missing-file", False, gone(SUMMARY)
+    yield "no summary", "no-summary", False, gone(SUMMARY)
+    yield "interrupted", "unfinished", False, unsummed(cut(SAMPLES, 3))
     yield "a blank line", "not-json", True, unsummed(data(SAMPLES, lambda old: old.replace(b"\n", b"\n\n", 1)))
     # kinds of files
     yield "run.json a folder", "not-a-file", True, folder_in_place(RUN)
@@ -134,6 +136,8 @@ def _damages() -> Iterator[tuple[str, str, bool, Do]]:
     yield "rows of nothing", "too-large", True, unsummed(packed(lambda old: gzip.compress(b"{}\n" * 20_000)))
     yield "blank rows", "too-large", True, unsummed(content(SAMPLES, b"\n" * 20_000))
     yield "gzip cut", "gzip", True, unsummed(packed(lambda old: gzip.compress(old)[:-20]))
+    yield "gzip of gzip", "packed", True, unsummed(packed(lambda old: gzip.compress(gzip.compress(old))))
+    yield "gzip under a plain name", "packed", True, unsummed(data(SAMPLES, gzip.compress))
     yield "no gzip", "gzip", True, unsummed(packed(lambda old: old))
     yield "gzip of nothing", "empty", True, unsummed(packed(lambda old: gzip.compress(b"")))
     # JSON
@@ -279,6 +283,8 @@ def _damages() -> Iterator[tuple[str, str, bool, Do]]:
     yield "other code", "stale", False, field("method_hashes", "knorm", to="0" * 16)
     yield "another benchmark version", "other-version", False, field("benchmark_versions", "needles", to="0")
     yield "texts that may not be shipped", "not-shareable", False, row(ITEMS, 0, benchmark="longbench", subset="qasper")
+    yield "code that no commit has", "dirty", False, field("dirty", to=True)
+    yield "masks that are gone", "missing-masks", False, field("store_masks", to=1)
     yield "masks that are none", "masks", False, extra("masks/a.npz", b"PK\x03\x04 nothing")
     yield "masks of another name", "masks", False, masks("other.npz")
     yield "masks of other pairs", "masks", False, masks(kept=1)

@@ -24,6 +24,7 @@ Check = Callable[[Submission], Iterable[Finding]]
 class Checked(NamedTuple):
     """A run folder's findings, errors first, how many more there are of a code and file, and what was not checked."""
 
+    path: Path
     name: str
     findings: list[Finding]
     more: dict[tuple[str, str], int]
@@ -55,13 +56,13 @@ def validate_run(path: Path) -> Checked:
     """All checks of one folder. Each runs whatever the others find; one that fails itself is a finding."""
     name = quoted_name(path.resolve().name)
     if path.is_symlink():
-        return Checked(name, [finding("link", "", None, "is a link")], {}, [])
+        return Checked(path, name, [finding("link", "", None, "is a link")], {}, [])
     try:
         folder = Submission(path)
         if not any((path / one).exists() or (path / one).is_symlink() for one in tree.FILES):
-            return Checked(name, [finding("not-a-run", "", None, "has no file of a run")], {}, [])
+            return Checked(path, name, [finding("not-a-run", "", None, "has no file of a run")], {}, [])
     except OSError as error:
-        return Checked(name, [finding("unreadable", "", None, f"cannot be read ({error.strerror})")], {}, [])
+        return Checked(path, name, [finding("unreadable", "", None, f"cannot be read ({error.strerror})")], {}, [])
     kept: list[Finding] = []
     counts: Counter[tuple[str, str]] = Counter()
     for check in CHECKS:
@@ -71,7 +72,7 @@ def validate_run(path: Path) -> Checked:
                 kept.append(one)
     kept.sort(key=lambda one: one.severity)  # the sort is stable
     more = {key: count - MOST_LISTED for key, count in counts.items() if count > MOST_LISTED}
-    return Checked(name, kept, more, list(dict.fromkeys(folder.notes)))
+    return Checked(path, name, kept, more, list(dict.fromkeys(folder.notes)))
 
 
 def _guarded(check: Check, folder: Submission) -> Iterator[Finding]:
@@ -121,6 +122,7 @@ CHECKS: tuple[Check, ...] = (
     coverage.check_record,
     coverage.check_lines,
     coverage.check_complete,
+    coverage.check_summary,
     coverage.check_requested,
     coverage.check_histograms,
     figures.check_removed,
@@ -132,19 +134,23 @@ CHECKS: tuple[Check, ...] = (
     origin.check_data,
     origin.check_name,
     origin.check_code,
+    origin.check_commit,
     publishing.check_shareable,
     stored_masks.check_masks,
+    stored_masks.check_all_there,
     publishing.check_texts,
 )
 
 
 def told(checked: Sequence[Checked]) -> Iterator[str]:
-    """The command's output, a line each."""
+    """The command's output, a line each. Folders of one name are told apart by their paths."""
+    names = Counter(one.name for one in checked)
     for one in checked:
+        name = one.name if names[one.name] == 1 else ascii(str(one.path))[1:-1]
         errors = sum(found.severity == "error" for found in one.findings)
         hidden = sum(one.more.values())
         counts = f"{errors} to fix, {len(one.findings) - errors} to look at" if one.findings else "fine"
-        yield f"{one.name}: {counts}" + (f", and {hidden:,} more" if hidden else "")
+        yield f"{name}: {counts}" + (f", and {hidden:,} more" if hidden else "")
         for found in one.findings:
             yield f"  {found}"
         for (code, file), count in one.more.items():

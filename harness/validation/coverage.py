@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -84,7 +85,8 @@ def check_lines(folder: Submission) -> Iterator[Finding]:
     """Doubled lines, and those of no sample, variant or rollout of this run."""
     if folder.run is None:
         return
-    variants, items, name = folder.variants, folder.by_sample, folder.samples_name
+    variants, name = folder.variants, folder.samples_name
+    items = folder.by_sample if folder.loaded["items.jsonl"].value is not None else None  # said once, not of each line
     seen: set[tuple[str, str, int]] = set()
     for number, line in folder.lines:
         if line.key in seen:
@@ -96,9 +98,9 @@ def check_lines(folder: Submission) -> Iterator[Finding]:
 
 
 def _foreign(
-    line: Line, variants: dict[str, VariantFields], items: dict[str, dict[str, Any]], folder: Submission
+    line: Line, variants: dict[str, VariantFields], items: dict[str, dict[str, Any]] | None, folder: Submission
 ) -> Iterator[str]:
-    known, item = variants.get(line.variant), items.get(line.sample_id)
+    known = variants.get(line.variant)
     if known is None:
         yield f"has variant {shown(line.variant)}, which run.json has not"
     else:
@@ -106,6 +108,9 @@ def _foreign(
         wrong = [field for field, value in known.model_dump().items() if own[field] != value]
         if wrong:
             yield f"has another {', '.join(wrong)} than its variant in run.json"
+    if items is None:
+        return
+    item = items.get(line.sample_id)
     if item is None:
         yield f"has sample {shown(line.sample_id)}, which items.jsonl has not"
         return
@@ -152,15 +157,30 @@ def expected(folder: Submission) -> int | None:
 
 def check_complete(folder: Submission) -> Iterator[Finding]:
     """Missing lines of a run that says it is complete are an error, of one that does not a warning."""
-    total, summary = expected(folder), folder.summary
-    if total is None or summary is None or not folder.has(folder.samples_name):
-        return
+    summary = folder.summary
+    if summary is not None and (told := lacking(folder)):
+        code = "incomplete" if summary.get("complete") is False else "missing-lines"
+        yield finding(code, folder.samples_name, None, f"has {told}")
+
+
+def check_summary(folder: Submission) -> Iterator[Finding]:
+    """An interrupted run has no summary yet; of a whole one it was lost."""
+    name = "summary.json"
+    if not os.path.lexists(folder.path / name):
+        if told := lacking(folder):
+            yield finding("unfinished", name, None, f"is missing, with {told}")
+        else:
+            yield finding("no-summary", name, None, "is missing")
+
+
+def lacking(folder: Submission) -> str:
+    """How many lines there are of how many, and the first that lacks; empty where none does or nobody can tell."""
+    total = expected(folder)
+    if total is None or folder.loaded[folder.samples_name].value is None:
+        return ""
     variants, items = folder.variants, folder.by_sample
     there = {line.key for _, line in folder.lines if line.variant in variants and line.sample_id in items}
-    lacking = total - len(there)
-    if lacking > 0:
-        code = "incomplete" if summary.get("complete") is False else "missing-lines"
-        yield finding(code, folder.samples_name, None, f"has {len(there):,} of {total:,} lines{_first(folder, there)}")
+    return f"{len(there):,} of {total:,} lines{_first(folder, there)}" if len(there) < total else ""
 
 
 def _first(folder: Submission, there: set[tuple[str, str, int]]) -> str:

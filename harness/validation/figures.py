@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from harness.errors import HarnessError
 from harness.reading import Reading
 from harness.rescoring import score_anew
 from harness.results import AVERAGED, Line
+from harness.validation import coverage
 from harness.validation.findings import Finding, finding, shown
 from harness.validation.folder import Submission
 
@@ -107,7 +109,10 @@ def check_readable(folder: Submission) -> Iterator[Finding]:
     if not _sound(folder):
         return
     if isinstance(folder.reading, HarnessError):
-        told = f"is refused by the readers ({ascii(str(folder.reading))[1:-1][:200]})"
+        if coverage.lacking(folder):
+            return  # that is why, and is said
+        text = str(folder.reading).replace(f"{folder.path}{os.sep}", "")
+        told = f"is refused by the readers ({ascii(text)[1:-1][:200]})"
         yield finding("not-readable", "", None, told)
         return
     items, lines = len(folder.reading.items), len(folder.reading.lines)

@@ -34,6 +34,8 @@ CODES: dict[str, tuple[Severity, str]] = {
     "surrogate": ("error", COPY),
     "long-line": ("error", COPY),
     "torn-line": ("error", "go on with the run: the same command with --resume"),
+    "no-newline": ("error", "put the newline back that an editor took"),
+    "packed": ("error", "unpack it once: gunzip"),
     "gzip": ("error", "pack samples.jsonl anew with gzip"),
     "bomb": ("error", "pack samples.jsonl anew with gzip"),
     # what it says
@@ -48,6 +50,8 @@ CODES: dict[str, tuple[Severity, str]] = {
     "foreign-line": ("error", COPY),
     "missing-texts": ("error", MAKE),
     "not-readable": ("error", COPY),
+    "unfinished": ("error", "the same command with --resume finishes the run and writes it"),
+    "no-summary": ("error", "run `python -m harness rescore` on the folder, which writes it"),
     "missing-lines": ("error", "go on with the run (--resume); an unfinished run's summary says complete: false"),
     "incomplete": ("warning", "the same command with --resume finishes the run; it is not ranked before"),
     "summary-differs": ("error", RESCORE),
@@ -59,6 +63,7 @@ CODES: dict[str, tuple[Severity, str]] = {
     "folder-name": ("error", "give the folder back the name that the run gave it, and change nothing in run.json"),
     "stale": ("warning", "run it again with today's code where the change matters"),
     "other-version": ("warning", "run it again with today's benchmark where the change matters"),
+    "dirty": ("warning", "nobody else has this code: commit it, and run again where the change matters"),
     # what must not be published
     "not-shareable": ("error", "leave these texts out: the benchmark's licence or source does not let a run ship them"),
     "path": ("error", "give models, data and weights by relative paths or names, and run again"),
@@ -74,6 +79,7 @@ CODES: dict[str, tuple[Severity, str]] = {
         "look at it: fine where the benchmark's texts or the model's answer have it by themselves",
     ),
     "masks": ("error", "make the masks anew with --store-masks, or leave the folder masks/ out"),
+    "missing-masks": ("warning", "the same command with --store-masks adds them to the run that is there"),
     # ourselves
     "check-failed": ("error", "tell the maintainers; the file is odder than this check was made for"),
 }

@@ -87,6 +87,14 @@ def check_name(folder: Submission) -> Iterator[Finding]:
         yield finding("folder-name", "", None, told)
 
 
+def check_commit(folder: Submission) -> Iterator[Finding]:
+    """Code that no commit has."""
+    run = folder.run
+    if run is not None and run.get("dirty"):
+        told = f"was made with changes that commit {shown(run['commit'])} has not" if run.get("commit") else ""
+        yield finding("dirty", "run.json", None, told or "was made with changes that no commit has")
+
+
 def check_code(folder: Submission) -> Iterator[Finding]:
     """Methods whose code is another today, and benchmarks of another version."""
     if folder.run is None:

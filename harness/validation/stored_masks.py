@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.mask_reading import read
 from harness.mask_store import StoredMasks, file_name
-from harness.results import Line
+from harness.results import AVERAGED, Line
 from harness.validation.coverage import unlike
 from harness.validation.findings import Finding, finding, shown
 from harness.validation.folder import Submission
@@ -36,6 +37,25 @@ def check_masks(folder: Submission) -> Iterator[Finding]:
         yield from _texts(stored, name, folder)
 
 
+def check_all_there(folder: Submission) -> Iterator[Finding]:
+    """The masks that run.json says were asked for; none of a sample that could not be run."""
+    asked = (folder.run or {}).get("store_masks", 0)
+    ran = {line.sample_id for _, line in folder.lines if line.status in AVERAGED}
+    seen: Counter[tuple[object, ...]] = Counter()
+    missing: list[str] = []
+    wanted = 0
+    for _, item in folder.items:
+        group = (item["benchmark"], item["subset"], item["length"])
+        seen[group] += 1
+        if seen[group] <= asked and item["sample_id"] in ran:
+            wanted += 1
+            if not (folder.path / MASKS / file_name(item["sample_id"])).is_file():
+                missing.append(item["sample_id"])
+    if missing:
+        told = f"lacks {len(missing):,} of {wanted:,} samples' masks that were asked for, {shown(missing[0])} first"
+        yield finding("missing-masks", MASKS, None, told)
+
+
 def _files(masks: Path) -> Iterator[Path]:
     """Those that may be opened, up to the size that all of them may have."""
     total = 0
@@ -54,10 +74,11 @@ def _files(masks: Path) -> Iterator[Path]:
 
 def _foreign(stored: StoredMasks, name: str, folder: Submission) -> Iterator[str]:
     about, item = stored.about, folder.by_sample.get(stored.sample_id)
-    if item is None:
+    if item is not None:
+        yield from unlike(about, item)
+    elif folder.loaded["items.jsonl"].value is not None:
         yield f"is of sample {shown(about.sample_id)}, which items.jsonl has not"
         return
-    yield from unlike(about, item)
     if name != file_name(about.sample_id):
         yield f"is named otherwise than the masks of {shown(about.sample_id)}, {file_name(about.sample_id)}"
     unknown = [label for label in about.variants if folder.variants and label not in folder.variants]

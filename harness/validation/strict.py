@@ -27,6 +27,7 @@ MOST_MEMBERS = 1_000
 #: rows of a file, and those of them that are no rows of a run before the rest is left unread
 MOST_ROWS, MOST_WRONG = 1_000_000, 1_000
 _CHUNK = 2**16
+_GZIP = b"\x1f\x8b\x08"
 
 
 class Refused(Exception):
@@ -127,6 +128,8 @@ def load_rows(path: Path, name: str) -> Loaded:
     """A file of one JSON object a line, packed where its name ends in ``.gz``."""
     try:
         data = _unpacked(_bytes(path)) if name.endswith(".gz") else _bytes(path)
+        if data.startswith(_GZIP):
+            raise Refused("packed", "is packed twice" if name.endswith(".gz") else "is packed under this name")
         if data.startswith(b"\xef\xbb\xbf"):
             raise Refused("encoding", "begins with a byte order mark")
     except Refused as error:
@@ -134,7 +137,7 @@ def load_rows(path: Path, name: str) -> Loaded:
     rows: list[Row] = []
     found: list[Finding] = []
     if not data.endswith(b"\n"):
-        found.append(finding("torn-line", name, data.count(b"\n") + 1, "the last line has no end"))
+        found.append(_without_end(name, data))
     for number, line in enumerate(_lines(data), 1):
         if number > MOST_ROWS or len(found) > MOST_WRONG:
             why = f"has more than {MOST_ROWS:,} rows" if number > MOST_ROWS else f"has more than {MOST_WRONG} such rows"
@@ -145,6 +148,16 @@ def load_rows(path: Path, name: str) -> Loaded:
         except Refused as error:
             found.append(finding(error.code, name, number, error.what))
     return Loaded(rows, rows, found)
+
+
+def _without_end(name: str, data: bytes) -> Finding:
+    """A last line that is whole lost its newline in an editor; of any other the rest was never written."""
+    start = data.rfind(b"\n") + 1
+    try:
+        _row(data[start:])
+    except Refused:
+        return finding("torn-line", name, data.count(b"\n") + 1, "the last line has no end")
+    return finding("no-newline", name, data.count(b"\n") + 1, "the last line is whole, but has no newline")
 
 
 def _lines(data: bytes) -> Iterator[bytes]:

@@ -55,6 +55,46 @@ def test_damage_is_found_and_readers_survive_it(good: Path, tmp_path: Path, name
         assert form != "html" or "<script" not in text
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("no items", {"missing-file"}),
+        ("no summary", {"no-summary"}),
+        ("interrupted", {"unfinished"}),
+        ("lines lost", {"missing-lines"}),
+        ("the last newline lost", {"no-newline"}),
+        ("code that no commit has", {"dirty"}),
+        ("masks that are gone", {"missing-masks"}),
+    ],
+)
+def test_one_fault_is_told_once_with_what_mends_it(good: Path, tmp_path: Path, name: str, told: set[str]) -> None:
+    (checked,) = validation.validate(damaged.damaged(good, tmp_path, name))
+    assert {found.code for found in checked.findings} == told, checked.findings
+    assert len(checked.findings) == 1 and not checked.more
+
+
+def test_lines_that_cannot_be_unpacked_are_not_missing_too(good: Path, tmp_path: Path) -> None:
+    run = damaged.damaged(good, tmp_path, "gzip of gzip")
+    shutil.copy(good / damaging.SUMMARY, run)
+    (checked,) = validation.validate(run)
+    (one,) = checked.findings
+    assert str(one) == "error [packed] samples.jsonl.gz: is packed twice; unpack it once: gunzip"
+
+
+def test_an_interrupted_run_hears_how_it_is_finished(good: Path, tmp_path: Path) -> None:
+    (checked,) = validation.validate(damaged.damaged(good, tmp_path, "interrupted"))
+    assert "with 3 of 20 lines, and lacks 'needles/" in checked.findings[0].what
+    assert "--resume" in checked.findings[0].do
+
+
+def test_folders_of_one_name_are_told_apart(good: Path, tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        shutil.copytree(good, tmp_path / place / good.name)
+    checked = [one for place in ("a", "b") for one in validation.validate(tmp_path / place)]
+    heads = [line for line in validation.told(checked) if not line.startswith(" ")]
+    assert heads == [f"{tmp_path / place / good.name}: fine" for place in ("a", "b")]
+
+
 def test_there_are_damages_of_every_kind() -> None:
     assert len(damaged.DAMAGES) >= 150
     tried = {damage.code for damage in damaged.DAMAGES.values()}
@@ -82,7 +122,8 @@ def test_the_committed_runs_are_fine_and_read_without_model_code() -> None:
 
 
 @pytest.mark.usefixtures("toys")
-def test_what_the_harness_writes_is_fine(cli: Cli, runs: Runs) -> None:
+def test_what_the_harness_writes_is_fine(cli: Cli, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "commit", lambda: {"commit": "0" * 40, "dirty": False})
     assert runs(*QUICK).code == 0
     ran = cli("validate", runs.out)
     assert (ran.code, ran.err) == (0, ""), ran.out
@@ -151,10 +192,10 @@ def test_every_folder_of_a_folder_is_told_of(cli: Cli, good: Path, tmp_path: Pat
     assert (ran.code, told) == (
         1,
         [
-            f"{good.name}: fine",
-            f"{good.name}: 1 to fix, 0 to look at",  # by its link
+            f"{tmp_path / 'a' / good.name}: fine",
+            f"{tmp_path / 'all' / 'link'}: 1 to fix, 0 to look at",
             "none: 1 to fix, 0 to look at",
-            f"{good.name}: 1 to fix, 0 to look at",
+            f"{tmp_path / 'all' / good.name}: 1 to fix, 0 to look at",
         ],
     )
     assert "error [secret] run.json: 'hardware' holds what looks like a key" in ran.out
