@@ -144,12 +144,17 @@ def _said(board: Board, rows: Sequence[Standing], level: Level | None) -> Iterab
     elif reasons:
         names = [f"{row.name} ({row.why})" for row in rows if row.why]
         yield f"Not ranked: {plain(', '.join(names), 600)}."
+    if any(row.tie and row.rank for row in rows):
+        yield "“=” behind a rank: a tie with the best, by the paired test. With few samples that is not equality."
     modes = dict.fromkeys(row.cells[0]["query_mode"] for row in rows)
     if len(modes) > 1:
         yield f"Ranked apart by what was in view while pruning: {plain(', '.join(map(str, modes)))}."
     areas = dict.fromkeys(row.no_area for row in rows if row.no_area)
     if areas and all(row.area is None for row in rows):
         yield f"No areas: {plain('; '.join(str(one) for one in areas), 300)}."
+    elif areas:
+        without = dict.fromkeys(f"{row.curve} ({row.no_area})" for row in rows if row.no_area)
+        yield f"No area: {plain(', '.join(without), 600)}."
     for note in board.notes:
         yield f"Note: {plain(note, 600)}"
 

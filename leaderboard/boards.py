@@ -12,7 +12,7 @@ from leaderboard import code
 from leaderboard.board_table import Level, counted, show_table
 from leaderboard.charts import MOST_BRIGHT, curve_chart, points
 from leaderboard.frame import View, frame, guarded, plain
-from leaderboard.library import Group
+from leaderboard.library import Group, distinct
 from leaderboard.standing import Standing, exact, standings
 from leaderboard.text import brief
 
@@ -32,9 +32,10 @@ def page() -> None:
     log, level = _controls(view)
     methods = sorted({method for group in view.library.groups for entry in group.entries for method in entry.methods})
     count = _count(len(view.groups))
+    names = distinct(view.groups, lambda group: group.title)
     for group in view.groups[:count]:
         with st.container(gap="small"):
-            _shown(view, group, log, level, methods)
+            _shown(view, group, names[group.key], log, level, methods)
     if count < len(view.groups):
         _more(view.groups, count)
 
@@ -84,12 +85,12 @@ def _more(groups: Sequence[Group], count: int) -> None:
         st.dataframe(rows, hide_index=True, key="below")
 
 
-def _shown(view: View, group: Group, log: bool, level: Level | None, methods: Sequence[str]) -> None:
+def _shown(view: View, group: Group, name: str, log: bool, level: Level | None, methods: Sequence[str]) -> None:
     with guarded(group.title):
         board = view.library.board(group)
         rows = standings(board, level, view.shows, code.stale(board))
         cells = [cell for cell in board.cells if view.shows(cell)]
-        st.subheader(plain(board.title), anchor=False)
+        st.subheader(plain(name), anchor=False)
         st.caption(_facts(board))
         _chart(board, group, cells, rows, log, methods)
         show_table(board, group, rows, level)

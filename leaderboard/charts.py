@@ -30,8 +30,8 @@ GREY = "#8a8f98"
 CONTROL = "full cache"
 #: lines that stand out until the reader chooses others, in a chart that has more
 MOST_BRIGHT = 8
-#: lines of a legend in one column
-MOST_ROWS = 22
+#: pixels of a column of the legend, of one of its lines, and of a chart without it
+COLUMN, LINE, PLOT = 226, 21, 400
 
 
 class Style(NamedTuple):
@@ -42,17 +42,30 @@ class Style(NamedTuple):
 
 def styles(curves: Iterable[tuple[str, str]], methods: Sequence[str]) -> dict[str, Style]:
     """The look of each (curve, method): a method has one colour and marker wherever ``methods`` are the same; curves
-    of a marker differ by dash. No two curves share both, as long as there are markers times dashes of them."""
+    of a marker differ by dash. No two curves share both, as long as there are markers times dashes of them. Where two
+    methods would have one colour the later takes one that is free, if any is."""
+    curves = list(curves)
     order = {method: place for place, method in enumerate(methods)}
+    colours = _colours([order.setdefault(method, len(order)) for method in dict.fromkeys(own for _, own in curves)])
     taken: set[tuple[str, int]] = set()
     found: dict[str, Style] = {}
     for curve, method in curves:
-        place = order.setdefault(method, len(order))
+        place = order[method]
         choices = [(place + shift, dash) for shift in range(len(SHAPES)) for dash in range(len(DASHES))]
         free = (one for one in choices if (SHAPES[one[0] % len(SHAPES)], one[1]) not in taken)
         shape, dash = next(free, choices[0])
         taken.add((SHAPES[shape % len(SHAPES)], dash))
-        found[curve] = Style(COLOURS[place % len(COLOURS)], SHAPES[shape % len(SHAPES)], DASHES[dash])
+        found[curve] = Style(colours[place], SHAPES[shape % len(SHAPES)], DASHES[dash])
+    return found
+
+
+def _colours(places: Sequence[int]) -> dict[int, str]:
+    """The colour of each method by its place among all, the first ones' own before the others'."""
+    found: dict[int, str] = {}
+    for place in sorted(places):
+        own = COLOURS[place % len(COLOURS)]
+        free = [colour for colour in COLOURS if colour not in found.values()]
+        found[place] = own if own in free or not free else free[0]
     return found
 
 
@@ -138,7 +151,7 @@ def curve_chart(
     return {
         "layer": [layer for layer in layers if len(data[layer["data"]["name"]])],
         "datasets": {name: _rows(some) for name, some in data.items() if len(some)},
-        "height": max(430, min(len(names), MOST_ROWS) * 21),
+        "height": PLOT + LINE * -(-len(names) // 3),
         "config": {"point": {"size": 70}},
     }
 
@@ -160,12 +173,12 @@ def _x(table: pd.DataFrame, log: bool) -> Spec:
         ends = [1, max(8.0, 1.1 / (1 - most))]
         label = "[format(datum.value, '.2~f') + '×', format(1 - 1 / datum.value, '.3~f')]"
         axis = {"labelExpr": label, "values": [2**power for power in range(11)], "grid": True}
-        name = "compression factor 1 / (1 - removed), and measured removed fraction of the cache"
+        name = "compression factor, and measured removed fraction"
         scale = {"type": "log", "base": 2, "domain": ends, "nice": False}
         return {**_number("factor"), "title": name, "axis": axis, "scale": scale}
     label = f"[{fraction}, datum.value < 1 ? {factor} : '']"
     axis = {"labelExpr": label, "values": [0, 0.25, 0.5, 0.75, 0.875, 1], "grid": True}
-    name = "measured removed fraction of the cache, and compression factor 1 / (1 - removed)"
+    name = "measured removed fraction, and compression factor"
     scale = {"domain": [0, min(1.0, max(0.9, most + 0.02))], "nice": False}
     return {**_number("removed"), "title": name, "axis": axis, "scale": scale}
 
@@ -208,7 +221,7 @@ def _lines(
 ) -> Iterator[Spec]:
     def styled(part: str) -> Spec:
         scale = {"domain": list(names), "range": [getattr(look[name], part) for name in names]}
-        return {"field": "curve", "type": "nominal", "scale": scale, "legend": _legend(len(names))}
+        return {"field": "curve", "type": "nominal", "scale": scale, "legend": LEGEND}
 
     def strength(strong: float, weak: float) -> Spec:
         return {"condition": {"param": "chosen", "value": strong}, "value": weak}
@@ -246,14 +259,14 @@ def _layer(data: str, mark: Spec, **encoding: Any) -> Spec:
     return {"data": {"name": data}, "mark": mark, "encoding": encoding}
 
 
-def _legend(lines: int) -> Spec:
-    return {
-        "title": None,
-        "orient": "right",
-        "columns": 1 + (lines - 1) // MOST_ROWS,
-        "symbolLimit": 0,
-        "labelLimit": 230,
-        "symbolSize": 90,
-        "symbolStrokeWidth": 2,
-        "symbolOpacity": 1,
-    }
+#: under the chart, in as many columns as it is wide
+LEGEND: Spec = {
+    "title": None,
+    "orient": "bottom",
+    "columns": {"expr": f"max(1, floor(width / {COLUMN}))"},
+    "symbolLimit": 0,
+    "labelLimit": COLUMN - 30,
+    "symbolSize": 90,
+    "symbolStrokeWidth": 2,
+    "symbolOpacity": 1,
+}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from harness.pairs import Scored, compare, scores_of
+from harness.pairs import SIGNIFICANT, Scored, compare, scores_of
 from harness.results import Line
 from harness.summary import FLOOR
 from leaderboard.library import Group, Library
@@ -85,8 +85,10 @@ def differences(
     control's score)``, difference, low, high, p_holm, tie, n, floor``.
 
     The comparison is :func:`harness.pairs.compare`'s, with a Holm table a column, as the summary has one for the
-    overall means. Where ``pairs`` has a variant's overall one already it is taken. Scores are means over subsets; null
-    where a subset of the column has none. Without a control there are no rows.
+    overall means; ``tie`` is another: the cell's own interval holds 0, or p is 0.05 or more where there is none. Holm's
+    table of a column has a row for every variant, and ten samples can be significant in none that long. Where
+    ``pairs`` has a variant's overall one already it is taken. Scores are means over subsets; null where a subset of the
+    column has none. Without a control there are no rows.
     """
     by_variant: dict[str, list[Line]] = {}
     for line in lines:
@@ -111,7 +113,7 @@ def differences(
         empty = dict.fromkeys(("difference", "low", "high", "p_holm", "tie"))
         found.append({**place, "variant": control, "score": base, "n": len(here[control]), **empty})
         for name, row in zip(pruned, rows, strict=True):
-            told = {key: row[key] for key in (*empty, "n")}
+            told = {**{key: row[key] for key in (*empty, "n")}, "tie": _tie(row)}
             found.append({**place, "variant": name, "score": _mean(here[name], column.subsets), **told})
     return found
 
@@ -127,6 +129,12 @@ def differences_of(library: Library, group: Group, wanted: Sequence[Column]) -> 
 
     rows: list[Row] = library.kept("differences", group, make, [list(column) for column in wanted])["rows"]
     return rows
+
+
+def _tie(row: Row) -> bool | None:
+    if row["difference"] is None:
+        return None
+    return bool(row["p"] >= SIGNIFICANT if row["low"] is None else row["low"] <= 0 <= row["high"])
 
 
 def _within(scores: Mapping[str, Scored], subsets: Sequence[str]) -> dict[str, Scored]:

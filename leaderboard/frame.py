@@ -154,7 +154,7 @@ def _filtered(library: Library) -> View:
                 groups = [group for group in groups if chosen[key] in map(brief, of(group))]
         names = sorted({method for group in library.groups for entry in group.entries for method in entry.methods})
         names = [name for name in names if name != "full"]
-        methods = st.multiselect("Methods", names, key=METHODS, bind="query-params", placeholder="all")
+        methods = st.multiselect("Show methods", names, key=METHODS, bind="query-params", placeholder="all")
         if methods:
             groups = [group for group in groups if any(set(methods) & set(entry.methods) for entry in group.entries)]
         if methods or any(value != ALL for value in chosen.values()):

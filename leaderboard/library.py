@@ -42,6 +42,7 @@ class Part:
     basis        what another run must share to stand on the same board, see :func:`harness.merging.basis_of`
     control      hash of the control's scores, sample by sample
     samples      how many there are, by ``items.jsonl``; 0: not known
+    floor        the control is at chance or under 20, so that nothing can be compared
     engines, query_modes, levels   those of its pruned variants; levels as asked for, (kind, value)
     """
 
@@ -55,6 +56,7 @@ class Part:
     engines: tuple[str, ...] = ()
     query_modes: tuple[str, ...] = ()
     levels: tuple[tuple[str, Any], ...] = ()
+    floor: bool = False
 
     @property
     def key(self) -> str:
@@ -130,10 +132,10 @@ class Library:
 
 
 def _place(group: Group) -> tuple[Any, ...]:
-    """By model, benchmark and length, what is made of another benchmark (``fidelity:ruler``) after the others; of one
-    title the board with the most samples first."""
+    """By model, benchmark and length; what is made of another benchmark (``fidelity:ruler``) after the others, and last
+    what the model cannot do. Of one title the board with the most samples first."""
     part = group.part
-    name = (str(part.basis["model"]), ":" in part.benchmark, part.benchmark, part.length or 0)
+    name = (str(part.basis["model"]), part.floor, ":" in part.benchmark, part.benchmark, part.length or 0)
     return *name, -part.samples, -len(group.entries), group.key
 
 
@@ -207,6 +209,7 @@ def _entry(folder: Path) -> dict[str, Any]:
                 "samples": samples,
                 "engines": sorted({str(cell["engine"]) for cell in pruned}),
                 "query_modes": sorted({str(cell["query_mode"]) for cell in own}),
+                "floor": any(cell["floor"] for cell in own if cell["level_kind"] == "none" and cell["subset"] is None),
                 "levels": list(dict.fromkeys(level for cell in pruned if (level := level_of(cell)))),
             }
         )

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from harness.pairs import Scored
-from leaderboard.heatmaps import HEIGHT, MARK, NONE, grid
+from leaderboard.heatmaps import HEIGHT, MARK, MOST_COLUMNS, NONE, grid
 from leaderboard.look import Look
 
 #: scores (0 to 100) this near are the same
@@ -85,7 +85,7 @@ def likeness_chart(
         sorted(set(table["row"])),
         sorted(set(table["place"])),
         look,
-        HEIGHT + 20,
+        HEIGHT + (14 if len(set(table["place"])) > MOST_COLUMNS else 20),  # KVzap's stand at the right end
     )
 
 

@@ -68,13 +68,14 @@ def by_subset(view: View, group: Group, cells: Sequence[Row]) -> None:
     _drawn(table, grey, "heat")
     told = [
         "The first row has the full cache’s own scores, the others the mean paired difference from it in points.",
-        "≈ and grey: a tie; the 95 % interval holds 0, or p after Holm’s correction over the column is 0.05 or more. "
-        "With few samples that is not the same as equal.",
+        "≈ and grey: a tie, the cell’s own 95 % interval holds 0. With few samples that is not the same as equal; "
+        "and of so many cells some stand out by chance. p after Holm’s correction over a column is in the hover and in "
+        "the table, and decides ranks.",
     ]
     if any(row["floor"] for row in rows):
         told.append("\\* and grey: the full cache itself is at chance or under 20, so nothing can be compared.")
     if any(row["difference"] is not None and row["low"] is None for row in rows):
-        told.append("Under 10 samples a subset there is no interval, and the test alone decides.")
+        told.append("Under 10 samples a subset there is no interval, and p of the cell’s own test decides.")
     st.caption(" ".join(told))
     with st.expander("As a table"):
         names = ["level", "variant", "title", "score", "control", "difference", "low", "high", "p_holm", "says", "n"]

@@ -99,6 +99,14 @@ def read_off(points: Sequence[tuple[float, float]], removed: float) -> ReadOff |
     return None
 
 
+#: what a remark says of an alarm on a variant; the alarm itself stands below the table
+ALARMS = {
+    "beats_control": "beats the full cache",
+    "failed": "not all ran",
+    "off_level": "removed over 0.05 off",
+}
+
+
 def standings(
     board: Board,
     level: tuple[str, Any] | None,
@@ -114,12 +122,12 @@ def standings(
     areas = {variant: curve for curve in board.curves for variant in curve["variants"]}
     alarms: dict[str, list[str]] = {}
     for alarm in board.alarms:
-        alarms.setdefault(str(alarm["variant"]), []).append(str(alarm["kind"]).replace("_", " "))
+        alarms.setdefault(str(alarm["variant"]), []).append(ALARMS.get(alarm["kind"], f"{alarm['kind']} alarm"))
     found = []
     for cells in _curves(board, shows):
         curve = areas.get(cells[0]["variant"], {})
         read = {removed: _claimed(cells, removed) for removed in AT}
-        told = [f"{kind} alarm" for cell in cells for kind in alarms.get(cell["variant"], [])]
+        told = [text for cell in cells for text in alarms.get(cell["variant"], [])]
         told += [stale[cells[0]["method"]]] if stale and cells[0]["method"] in stale else []
         at_level = [cell for cell in cells if level is not None and level_of(cell) == level]
         names = row_names(at_level)

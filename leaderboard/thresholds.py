@@ -91,14 +91,15 @@ def any_threshold(
     boxes.insert(3, "at least", [float(least[name]) for name in boxes["name"]])
     boxes.insert(4, "at most", [float(most[name]) for name in boxes["name"]])
     st.altair_chart(
-        spread_chart(told, boxes, "place", f"removed at τ = {tau:.{axis.digits}f}, told", look()), key="told"
+        spread_chart(told, boxes, "place", f"removed at τ = {tau:.{axis.digits}f}, from the stored scores", look()),
+        key="told",
     )
     st.dataframe(boxes, hide_index=True, key="told table", column_config=_fractions(boxes))
     error = max(float((told["most"] - told["removed"]).max()), float((told["removed"] - told["least"]).max()))
     st.caption(
-        f"Told from counts of scores in bins {axis.width:.3g} wide, not measured: pairs in the threshold’s own bin are "
-        f"split evenly, so that no prompt is off by more than {error:.4f} here; “at least” and “at most” are the "
-        "means’ bounds. What an answer then scores cannot be told, only measured."
+        f"Worked out from counts of scores in bins {axis.width:.3g} wide, not measured: pairs in the threshold’s own "
+        f"bin are split evenly, which puts a prompt’s figure off by {_at_most(error)} here; “at least” and “at most” "
+        "are the means’ bounds. What an answer then scores cannot be worked out, only measured."
     )
     told_chart, score_chart = threshold_chart(histograms.curves(named), axis.points, tau, (axis.low, axis.high), look())
     st.altair_chart(told_chart, key="curves")
@@ -112,7 +113,7 @@ def any_threshold(
         st.caption(f"Run too, but beyond all stored scores and so not on this axis: τ = {plain(axis.beyond)}.")
     checked = adaptivity.check(prompts, lines, source)
     if not checked.empty:
-        with st.expander("Told against measured, at the thresholds that were run"):
+        with st.expander("Worked out against measured, at the thresholds that were run"):
             st.dataframe(checked, hide_index=True, key="check", column_config=_fractions(checked))
             st.caption(
                 "largest: of one prompt. outside: prompts whose measured figure their bin does not allow; should be 0."
@@ -235,3 +236,7 @@ def _names(part: pd.DataFrame, place: str, several: int, by_subset: bool) -> lis
 
 def _fractions(table: pd.DataFrame) -> dict[str, Any]:
     return {str(name): FRACTION for name in table.columns if table[name].dtype == float and name != "tau"}
+
+
+def _at_most(error: float) -> str:
+    return "under 0.0001" if error < 1e-4 else f"at most {error:.4f}"

@@ -14,7 +14,7 @@ from harness.pairs import scores_of
 from harness.results import Line
 from harness.summary import BenchmarkFacts, summarise
 from leaderboard import closeness, drawn, questions
-from leaderboard.differences import SUBSET, Column, columns, differences, lines_of, siblings
+from leaderboard.differences import SUBSET, Column, Row, columns, differences, lines_of, siblings
 from leaderboard.heatmaps import MOST_COLUMNS, cell_text, difference_charts, difference_table, level_name, levels
 from leaderboard.library import open_library
 from leaderboard.likeness import CORRELATION, SAME, correlation, likeness, same
@@ -44,7 +44,7 @@ def test_each_cell_is_the_mean_of_the_samples_differences() -> None:
         row = rows["knorm head 0.5", name]
         assert row["difference"] == pytest.approx(expected)
         assert row["score"] - row["control"] == pytest.approx(expected)
-        assert row["tie"] == (row["low"] <= 0 <= row["high"] or row["p_holm"] >= 0.05)
+        assert row["tie"] == (row["low"] <= 0 <= row["high"])
         assert rows["full", name]["score"] == pytest.approx(fmean(fmean(full[subset]) for subset in subsets))
 
 
@@ -55,6 +55,31 @@ def test_the_overall_column_is_the_summarys() -> None:
     given, own = differences(lines, wanted, pairs=pairs), differences(lines, wanted)
     assert [row["p_holm"] for row in given] == pytest.approx([row["p_holm"] for row in own])
     assert [row["difference"] for row in given] == pytest.approx([row["difference"] for row in own])
+
+
+def of_subsets(lines: list[Line]) -> list[Row]:
+    """What is drawn of pruned variants in columns of single subsets."""
+    rows = differences(lines, columns(["red"], 1, {}))
+    return [row for row in rows if row["kind"] == SUBSET and row["variant"] != "full"]
+
+
+def test_ten_samples_tell_a_plain_loss_among_many_variants() -> None:
+    names = [f"keydiff head 0.5 window={number}" for number in range(60)]
+    full, none = {"red": [100.0] * 10}, {"red": [0.0] * 10}
+    lines = [*made(FULL, full)]
+    for number, name in enumerate(names):
+        lines += [line.model_copy(update={"variant": name, "window": number}) for line in made(KEYDIFF, none)]
+    rows = of_subsets(lines)
+    assert len(rows) == 60
+    assert {(row["difference"], row["tie"], row["p_holm"] > 0.1) for row in rows} == {(-100.0, False, True)}
+
+
+def test_without_an_interval_the_cells_own_test_decides() -> None:
+    few, many = {"red": [100.0] * 5}, {"red": [100.0] * 7}
+    for scores, tie in ((few, True), (many, False)):  # 2 of 32 and 2 of 128 ways to throw the coins
+        lines = [*made(FULL, scores), *made(KNORM, {"red": [0.0] * len(scores["red"])})]
+        (row,) = of_subsets(lines)
+        assert (row["low"], row["tie"]) == (None, tie)
 
 
 def test_a_subset_that_one_lacks_is_not_compared_and_no_control_no_rows() -> None:

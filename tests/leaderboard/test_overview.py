@@ -89,7 +89,9 @@ def some(tmp_path: Path) -> Path:
 
 def test_a_board_a_model_benchmark_and_setting(some: Path) -> None:
     app = opened()
-    assert titles(app) == ["second, toy at 64 tokens", "second, toy at 64 tokens", "tiny, toy at 64 tokens"]
+    names = ["second, toy at 64 tokens", "second, toy at 64 tokens", "tiny, toy at 64 tokens"]
+    assert [title[: len(name)] for title, name in zip(titles(app), names, strict=True)] == names
+    assert len(set(titles(app))) == 3, "boards of one title have what tells them apart behind it"
     assert sorted(sorted(methods(app, place)) for place in range(3)) == [
         ["full cache", "keydiff head"],
         ["full cache", "knorm head", "random head"],

@@ -147,7 +147,7 @@ def test_remarks_name_protection_alarms_and_changed_code(tmp_path: Path) -> None
     made = board(tmp_path, bound, curve("random", {0.5: 0}))
     rows = {row.method: row for row in standings(made, HALF, stale={"random": code.STALE})}
     assert "bound by protection" in rows["knorm"].remarks
-    assert "off level alarm" in rows["knorm"].remarks
+    assert "removed over 0.05 off" in rows["knorm"].remarks
     assert code.STALE in rows["random"].remarks and code.STALE not in rows["knorm"].remarks
 
 
