@@ -140,6 +140,6 @@ def _chart(
         told.insert(0, f"The {MOST_BRIGHT} best curves at 50 and 75 % removed stand out.")
     if any(cell["bound_by"] for cell in cells):
         told.append("Hollow: protection kept more than was asked for.")
-    if any(cell["floor"] for cell in cells):
+    if any(cell["floor"] for cell in cells if cell["subset"] is None):
         told.append("Grey: at the floor, where the full cache itself is at chance or under 20, so nothing is claimed.")
     st.caption(" ".join(told))

@@ -30,8 +30,8 @@ GREY = "#8a8f98"
 CONTROL = "full cache"
 #: lines that stand out until the reader chooses others, in a chart that has more
 MOST_BRIGHT = 8
-#: pixels of a column of the legend, of one of its lines, and of a chart without it
-COLUMN, LINE, PLOT = 226, 21, 400
+#: pixels of a column of the legend, and of the height of a chart without it
+COLUMN, PLOT = 196, 330
 
 
 class Style(NamedTuple):
@@ -151,7 +151,8 @@ def curve_chart(
     return {
         "layer": [layer for layer in layers if len(data[layer["data"]["name"]])],
         "datasets": {name: _rows(some) for name, some in data.items() if len(some)},
-        "height": PLOT + LINE * -(-len(names) // 3),
+        "height": PLOT,
+        "autosize": {"type": "fit-x", "contains": "padding"},  # the legend takes nothing of the height
         "config": {"point": {"size": 70}},
     }
 
@@ -265,7 +266,7 @@ LEGEND: Spec = {
     "orient": "bottom",
     "columns": {"expr": f"max(1, floor(width / {COLUMN}))"},
     "symbolLimit": 0,
-    "labelLimit": COLUMN - 30,
+    "labelLimit": COLUMN - 12,
     "symbolSize": 90,
     "symbolStrokeWidth": 2,
     "symbolOpacity": 1,

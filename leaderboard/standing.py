@@ -127,13 +127,13 @@ def standings(
     for cells in _curves(board, shows):
         curve = areas.get(cells[0]["variant"], {})
         read = {removed: _claimed(cells, removed) for removed in AT}
-        told = [text for cell in cells for text in alarms.get(cell["variant"], [])]
-        told += [stale[cells[0]["method"]]] if stale and cells[0]["method"] in stale else []
         at_level = [cell for cell in cells if level is not None and level_of(cell) == level]
         names = row_names(at_level)
         shown: Sequence[Cell | None] = at_level or [None]
         for here in shown:
             rank = ranked.get(here["variant"], {}) if here else {}
+            told = _alarmed(cells, here, alarms)
+            told += [stale[cells[0]["method"]]] if stale and cells[0]["method"] in stale else []
             found.append(
                 Standing(
                     name=names[here["variant"]] if here else curve_name(cells[0]),
@@ -147,7 +147,7 @@ def standings(
                     read_off=read,
                     area=curve.get("area"),
                     no_area=curve.get("why"),
-                    remarks=[*_remarks(cells, here), *dict.fromkeys(told)],
+                    remarks=[*_remarks(cells, here), *told],
                 )
             )
     return sorted(found, key=_place)
@@ -179,6 +179,13 @@ def _remarks(cells: Sequence[Cell], here: Cell | None) -> list[str]:
         found.append("bound by protection" + ("" if here in bound or len(bound) == len(cells) else " at some levels"))
     failed = sum(cell["n_failed"] for cell in cells)
     return found + ([f"{failed} not run"] if failed else [])
+
+
+def _alarmed(cells: Sequence[Cell], here: Cell | None, alarms: Mapping[str, list[str]]) -> list[str]:
+    """Each alarm on a curve once: as it is where it is on the row's own level, else with word that it is not."""
+    own = set(alarms.get(here["variant"], [])) if here else set()
+    every = dict.fromkeys(text for cell in cells for text in alarms.get(cell["variant"], []))
+    return [text if text in own else f"{text} at some levels" for text in every]
 
 
 def _place(row: Standing) -> tuple[Any, ...]:

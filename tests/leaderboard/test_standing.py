@@ -151,6 +151,14 @@ def test_remarks_name_protection_alarms_and_changed_code(tmp_path: Path) -> None
     assert code.STALE in rows["random"].remarks and code.STALE not in rows["knorm"].remarks
 
 
+def test_an_alarm_on_another_level_is_told_as_one(tmp_path: Path) -> None:
+    off = lines_of(Variant("knorm", "head", "removed", 0.75), both(60), removed=0.6)
+    made = board(tmp_path, curve("knorm", {0.5: 60}), off)
+    (at_half,), (at_most,) = (standings(made, ("removed", level)) for level in (0.5, 0.75))
+    assert at_half.remarks == ["removed over 0.05 off at some levels"]
+    assert at_most.remarks == ["removed over 0.05 off"]
+
+
 def test_a_method_that_cannot_prune_here_has_a_row_with_its_note(tmp_path: Path) -> None:
     made = board(tmp_path, curve("knorm", {0.5: 60}))
     note = {**made.cells[-1], "variant": "snapkv head 0.5", "method": "snapkv", "status": "unsupported"}
