@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from harness.pairs import Scored
-from leaderboard.heatmaps import HEIGHT, MARK, MOST_COLUMNS, NONE, grid
+from leaderboard.heatmaps import HEIGHT, MARK, NONE, grid
 from leaderboard.look import Look
 
 #: scores (0 to 100) this near are the same
@@ -23,6 +23,8 @@ MEASURES = {
     CORRELATION: "Pearson's correlation of the two scores over the samples that both answered: whether they fail on "
     "the same samples, however often. – where a method has one score on all samples.",
 }
+#: pixels of all columns beside row names on a common page, and of a column with a figure in it at least
+WIDE, NARROW = 580, 30
 
 
 def same(a: Sequence[float], b: Sequence[float]) -> float | None:
@@ -85,7 +87,7 @@ def likeness_chart(
         sorted(set(table["row"])),
         sorted(set(table["place"])),
         look,
-        HEIGHT + (14 if len(set(table["place"])) > MOST_COLUMNS else 20),  # KVzap's stand at the right end
+        max(NARROW, min(HEIGHT + 20, WIDE // table["place"].nunique())),
     )
 
 

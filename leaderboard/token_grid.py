@@ -149,4 +149,5 @@ def head_chart(table: pd.DataFrame) -> alt.LayerChart | alt.FacetChart:
     if heads <= MOST_HEADS:
         ink = alt.condition("datum.kept > 0.55", alt.value("#111111"), alt.value("#ffffff"))
         layers.append(base.mark_text(fontSize=11).encode(text=alt.Text("kept:Q", format=".0%"), color=ink))
-    return alt.layer(*layers).properties(width=max(160, min(560, 46 * heads)), height=alt.Step(18))
+    # steps, since a width in pixels would be that of axis and legend too
+    return alt.layer(*layers).properties(width=alt.Step(max(12, min(46, 560 // max(1, heads)))), height=alt.Step(18))

@@ -104,6 +104,12 @@ def test_no_tokens_make_a_chart_too() -> None:
     assert head_chart(head_table(np.ones((0, 0)))).to_dict()
 
 
+def test_cells_of_the_map_have_a_width_of_their_own() -> None:
+    """A width of the whole chart is shared with its axis and legend, which left five pixels for a head."""
+    for heads, step in ((1, 46), (3, 46), (32, 17)):
+        assert head_chart(head_table(np.ones((2, heads)))).to_dict()["width"] == {"step": step}
+
+
 def test_differences_are_those_of_brute_force() -> None:
     full = lines_of(FULL, {"red": [100.0, 50.0, 0.0], "blue": [None, 10.0]})
     knorm = lines_of(KNORM, {"red": [40.0, 50.0, 30.0], "blue": [10.0, 10.0]})
