@@ -33,7 +33,7 @@ class Picture(NamedTuple):
 
 
 PICTURES = (
-    Picture("overview", "/?benchmark=needles"),
+    Picture("overview", "/?benchmark=ruler"),
     Picture(
         "inside",
         "/inside?benchmark=needles&one=kvzap_mlp%20threshold%20tau%3D-1.996&other=streaming_llm%20head%200.75",
