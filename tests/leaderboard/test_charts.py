@@ -11,6 +11,7 @@ import altair as alt
 from harness.merging import board_of
 from harness.reading import read
 from harness.variants import Variant
+from leaderboard import charts
 from leaderboard.charts import curve_chart, points, styles
 from tests.harness.made_runs import FULL, both, lines_of, write_run
 
@@ -107,3 +108,9 @@ def test_points_without_a_figure_are_left_out(tmp_path: Path) -> None:
         overall[2]["variant"],
     }
     assert points([]).empty
+
+
+def test_methods_of_one_colour_differ_where_a_colour_is_free() -> None:
+    known = [f"method {number}" for number in range(len(charts.COLOURS) + 1)]
+    look = charts.styles([(name, name) for name in (known[0], known[-1])], known)
+    assert look[known[0]].colour == charts.COLOURS[0] != look[known[-1]].colour
