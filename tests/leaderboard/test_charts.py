@@ -80,6 +80,15 @@ def test_the_legend_chooses_and_some_stand_out_at_first(tmp_path: Path) -> None:
     assert line["encoding"]["opacity"]["condition"]["param"] == "chosen"
 
 
+def test_the_legend_stands_under_the_chart_and_takes_none_of_its_room(tmp_path: Path) -> None:
+    spec = valid(curve_chart(cells(tmp_path), log=False))
+    assert spec["autosize"]["type"] == "fit-x" and spec["height"] == charts.PLOT
+    coded = [one for layer in spec["layer"] for one in layer["encoding"].values() if "legend" in one]
+    legends = [one["legend"] for one in coded]
+    assert legends and all(legend["orient"] == "bottom" and not legend["symbolLimit"] for legend in legends)
+    assert {legend["columns"]["expr"] for legend in legends} == {f"max(1, floor(width / {charts.COLUMN}))"}
+
+
 def test_what_protection_binds_is_hollow(tmp_path: Path) -> None:
     spec = valid(curve_chart(cells(tmp_path, bound_by="protection"), log=False))
     (hollow,) = layers(spec, "point")

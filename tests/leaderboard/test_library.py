@@ -106,6 +106,15 @@ def test_boards_of_one_title_are_told_apart(tmp_path: Path) -> None:
     assert names == sorted([f"tiny, toy at 64 tokens, {title}" for title in titles] + ["other, toy at 64 tokens"])
 
 
+def test_a_board_at_the_floor_comes_last_of_its_model(tmp_path: Path) -> None:
+    for length, control in ((32, 10.0), (64, 100.0), (128, 10.0), (256, 100.0)):
+        lines = [*lines_of(FULL, both(control), length=length), *lines_of(KNORM, both(control / 2), length=length)]
+        write_run(tmp_path / str(length), lines)
+    write_run(tmp_path / "other", [*lines_of(FULL, both(100)), *lines_of(KNORM, both(50))], model="zeta")
+    places = [(group.part.basis["model"], group.part.length) for group in open_library([tmp_path]).groups]
+    assert places == [("tiny", 64), ("tiny", 256), ("tiny", 32), ("tiny", 128), ("zeta", 64)]
+
+
 def test_links_out_of_the_results_are_listed_and_not_read(results: Path, tmp_path: Path) -> None:
     outside = write_run(tmp_path / "elsewhere", [*lines_of(FULL, both(100)), *lines_of(KNORM, both(1))])
     (results / "linked").symlink_to(outside)

@@ -159,6 +159,21 @@ def test_interpolated_scores_are_marked(tmp_path: Path) -> None:
     assert table["At 50 %"].tolist()[1] == "≈ 70.0" and table["At 75 %"].isna().tolist()[1]
 
 
+def test_a_curve_without_an_area_says_why(tmp_path: Path) -> None:
+    lines = lines_of(FULL, both(100))
+    for method, levels in (("knorm", (0.25, 0.5, 0.9)), ("random", (0.25, 0.5, 0.75)), ("tova", (0.5, 0.9))):
+        for level in levels:
+            lines += lines_of(Variant(method, "head", "removed", level), both(50))
+    write_run(tmp_path / "results" / "a", lines)
+    app = opened()
+    areas = dict(zip(methods(app), app.dataframe[0].value["Area"], strict=True))
+    assert areas["knorm head"] > 50 and areas["random head"] != areas["random head"] != areas["tova head"]
+    (said,) = [one.value for one in app.caption if one.value.startswith("No area")]
+    assert said.replace("\\", "") == (
+        "No area: random head (measured removed ends at 0.750), tova head (under 3 levels)."
+    )
+
+
 def test_every_ranked_variant_has_a_row(tmp_path: Path) -> None:
     """Two thresholds of one curve were chosen for one removed fraction; the chart has one curve of them."""
     parts = [lines_of(FULL, both(100)), lines_of(Variant("knorm", "head", "removed", 0.5), both(60))]
