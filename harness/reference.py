@@ -14,6 +14,7 @@ from harness.engine.adapter import LanguageModel
 from harness.engine.cache import Context, Failure, Prefix, Scored
 from harness.engine.decode import Question, decode
 from harness.engine.evict import Policy
+from harness.engine.fitting import AtOnce
 from harness.engine.forced import Reading, read_all
 from harness.engine.passes import opening
 from harness.results import MOST_FIGURE
@@ -93,6 +94,7 @@ def read(
     policies: Sequence[Policy | None],
     seed: int,
     positions: Sequence[str],
+    at_once: AtOnce | None = None,
 ) -> list[Result] | Failure:
     """Have all variants read a reference (:func:`harness.engine.forced.read_all`)."""
     if not reference.parts:
@@ -100,7 +102,9 @@ def read(
         return (
             Failure("nan", BROKEN) if broken else Failure("error", "the context is empty, so nothing can be repeated")
         )
-    parts = [read_all(lm, scored, keep, *part, block_bytes, policies, seed, positions) for part in reference.parts]
+    parts = [
+        read_all(lm, scored, keep, *part, block_bytes, policies, seed, positions, at_once) for part in reference.parts
+    ]
     full, asked = [part.full for part in parts], [len(part.question) for part in reference.parts]
     by_variant = zip(*(part.variants for part in parts), strict=True)
     return [

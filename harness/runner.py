@@ -15,7 +15,8 @@ from benchmarks.thought import after_thought
 from harness import middle, reference
 from harness.engine.adapter import LanguageModel
 from harness.engine.cache import BLOCK_BYTES, Context, Failure, Scored, out_of_memory
-from harness.engine.decode import Answer, AtOnce, Question, decode_all
+from harness.engine.decode import Answer, Question, decode_all
+from harness.engine.fitting import AtOnce
 from harness.engine.prefill import prefill
 from harness.engine.sampling import Sampling
 from harness.masks import Masks, policy_of
@@ -44,7 +45,7 @@ class Evaluator:
 
     done     keys of lines that are there already and are not made again
     masked   ids of samples whose masks are asked for, those of all variants, also where no line is missing
-    at_once  how many rows decode together, less once memory has run out
+    at_once  how many rows run together, less once memory has run out
     """
 
     lm: LanguageModel
@@ -189,7 +190,9 @@ class Evaluator:
         policies = [policy_of(planned[i]) for i in running]
         stand = [planned[i].variant.positions for i in running]
         keep = made.keep[running]
-        results = reference.read(self.lm, scored, keep, read, self.block_bytes, policies, self.seed, stand)
+        results = reference.read(
+            self.lm, scored, keep, read, self.block_bytes, policies, self.seed, stand, self.at_once
+        )
         if isinstance(results, Failure):
             yield from self._all_failed(item, context, results)
             return

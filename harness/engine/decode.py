@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import BLOCK_BYTES, Prefix, Scored, check_positions, out_of_memory
+from harness.engine.cache import BLOCK_BYTES, Prefix, Scored, check_positions
 from harness.engine.evict import Policy, make_evictors
+from harness.engine.fitting import AtOnce, in_groups
 from harness.engine.masked import MaskedRun
 from harness.engine.positions import ORIGINAL
 from harness.engine.sampling import Sampling
@@ -50,13 +51,6 @@ class Answer:
     steps: int
     kept: tuple[int, ...] = field(default=(), compare=False)
     stopped: int | None = field(default=None, compare=False)
-
-
-@dataclass
-class AtOnce:
-    """How many rows decode together: all, or what fitted after memory had run out; the next question begins with it."""
-
-    rows: int | None = None
 
 
 def decode(
@@ -110,29 +104,8 @@ def decode_all(
     first_of, same = distinct(keep, policies, positions)
     rows = [Row(index, rollout) for index in first_of for rollout in range(rollouts)]
     batch = partial(_Batch, lm, scored, keep, question, policies, positions, block_bytes=block_bytes, seed=seed)
-    answers = _in_groups(lambda group: batch(group).run(), rows, at_once or AtOnce())
+    answers = in_groups(lambda group: batch(group).run(), rows, at_once or AtOnce())
     return [answers[index * rollouts : (index + 1) * rollouts] for index in same]
-
-
-def _in_groups(run: Callable[[list[Row]], list[Answer]], rows: list[Row], at_once: AtOnce) -> list[Answer]:
-    """The answers of all rows, as many at once as memory has room for."""
-    answers: list[Answer] = []
-    before = at_once.rows
-    while len(answers) < len(rows):
-        group = rows[len(answers) :][: at_once.rows]
-        try:
-            answers += run(group)
-            continue
-        except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error):
-                raise
-            if len(group) == 1:
-                at_once.rows = before  # this question fits in no way, which says nothing about the next
-                raise
-        at_once.rows = (len(group) + 1) // 2  # here the error, and with it the batch, is gone
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-    return answers
 
 
 class Row(NamedTuple):
@@ -170,7 +143,7 @@ class _Batch:
         question: Question,
         policies: Sequence[Policy | None],
         positions: Sequence[str],
-        rows: list[Row],
+        rows: Sequence[Row],
         block_bytes: int,
         seed: int,
     ) -> None:

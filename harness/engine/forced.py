@@ -13,6 +13,7 @@ from harness.engine.adapter import LanguageModel
 from harness.engine.cache import BLOCK_BYTES, Scored, check_positions
 from harness.engine.decode import distinct
 from harness.engine.evict import Policy, make_evictors
+from harness.engine.fitting import AtOnce, in_groups
 from harness.engine.masked import MaskedRun
 from harness.engine.positions import ORIGINAL
 
@@ -54,12 +55,14 @@ def read_all(
     policies: Sequence[Policy | None] = (),
     seed: int = 0,
     positions: Sequence[str] = (),
+    at_once: AtOnce | None = None,
 ) -> Readings:
     """Have each variant read ``target`` after ``question``, both at least one token long, in one batch with the full
-    cache; masks, policies, seed and positions are those of :func:`harness.engine.decode.decode_all`.
+    cache; masks, policies, seed, positions and ``at_once`` are those of :func:`harness.engine.decode.decode_all`.
 
     Rows that prune while decoding read token by token, as they would have answered, and all others beside them.
-    Variants with the same mask, policy and positions run once. The result does not depend on ``block_bytes``.
+    Variants with the same mask, policy and positions run once. The result does not depend on ``block_bytes``. Where
+    memory runs out the batch begins anew in halves, the full cache in each of them.
     """
     prefix = scored.prefix
     shape = (lm.info.layers, lm.info.kv_heads, prefix.cached)
@@ -71,12 +74,17 @@ def read_all(
     policies = [None, *(policies or [None] * (len(keep) - 1))]
     positions = [ORIGINAL, *(positions or [ORIGINAL] * (len(keep) - 1))]
     first_of, same = distinct(keep, policies, positions)  # the full cache is the first of them
-    masks, own = keep[first_of], [policies[index] for index in first_of]
-    evictors = make_evictors(own, scored.scores, masks, prefix.context.prefix)
-    stand = [positions[index] for index in first_of]
-    run = MaskedRun(lm, prefix, masks, fed, block_bytes, evictors, prefix.context.seed(seed), stand)
-    compared = _compare_all(run, masks.flatten(1).sum(dim=1).tolist(), question, target, block_bytes)
-    readings = [Reading(*parts) for parts in zip(*compared[:3], compared[3], strict=True)]
+
+    def read(group: Sequence[int]) -> list[Reading]:
+        rows = group if group[0] == 0 else [0, *group]  # a row is compared with the full cache beside it
+        masks = keep[rows]
+        evictors = make_evictors([policies[row] for row in rows], scored.scores, masks, prefix.context.prefix)
+        stand, own_seed = [positions[row] for row in rows], prefix.context.seed(seed)
+        run = MaskedRun(lm, prefix, masks, fed, block_bytes, evictors, own_seed, stand)
+        compared = _compare_all(run, masks.flatten(1).sum(dim=1).tolist(), question, target, block_bytes)
+        return [Reading(*parts) for parts in zip(*compared[:3], compared[3], strict=True)][-len(group) :]
+
+    readings = in_groups(read, first_of, at_once or AtOnce())
     return Readings(readings[same[0]], [readings[place] for place in same[1:]])
 
 

@@ -12,8 +12,10 @@ from torch import Tensor
 from harness.engine import masked
 from harness.engine.adapter import LanguageModel
 from harness.engine.cache import Context, Scored
-from harness.engine.decode import Answer, AtOnce, Question, decode_all
+from harness.engine.decode import Answer, Question, decode_all
 from harness.engine.evict import Policy
+from harness.engine.fitting import AtOnce
+from harness.engine.forced import Reading, read_all
 from harness.engine.masked import MaskedRun
 from harness.engine.prefill import prefill
 from harness.engine.sampling import Sampling
@@ -113,6 +115,25 @@ def test_where_memory_runs_out_fewer_rows_decode_at_once_and_answer_the_same(
     tried, card.asked[:] = len(card.asked), []
     assert told(answers(lm, scored, at_once)) == whole  # the next question begins with what fitted
     assert card.asked[0] == at_once.rows and sum(card.asked) == rows and len(card.asked) < tried
+
+
+def test_where_memory_runs_out_fewer_variants_read_at_once_and_their_figures_are_the_same(
+    lm: LanguageModel, scored: Scored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = some_masks(len(POLICIES), lm.info.layers, lm.info.kv_heads, len(CONTEXT))
+    fed, target = some_ids(6, seed=1), some_ids(18, seed=2)
+
+    def readings(at_once: AtOnce | None = None) -> list[Reading]:
+        found = read_all(lm, scored, keep, fed, target, 2**20, POLICIES, 0, POSITIONS, at_once)
+        return [found.full, *found.variants]
+
+    whole, at_once = readings(), AtOnce()
+    card = Card(100, monkeypatch)
+    for halved, once in zip(readings(at_once), whole, strict=True):
+        assert halved.kept == once.kept and torch.equal(halved.same, once.same)
+        torch.testing.assert_close((halved.kl, halved.nll), (once.kl, once.nll), rtol=0, atol=1e-10)
+    assert not whole[0].kl.any() and all(one.kl.all() for one in whole[1:])
+    assert card.asked[0] == len(whole) and at_once.rows is not None and at_once.rows < len(whole) // 2
 
 
 def test_one_row_without_room_fails_and_leaves_the_next_question_its_rows(
