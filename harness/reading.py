@@ -138,7 +138,7 @@ def printable(text: str) -> str:
 
 
 class Found(NamedTuple):
-    """The runs in a folder, and what of it could not be read."""
+    """The runs in some folders, and what of them could not be read."""
 
     runs: list[Reading]
     notes: list[str]
@@ -159,9 +159,15 @@ def read(path: Path) -> Reading:
     return Reading(folder, run)
 
 
-def find(path: Path) -> Found:
-    """The run at ``path``, or all runs in it, up to two folders down. A damaged one is told of, not fatal, unless it
-    was itself asked for; so is one that lies elsewhere, with a link to it in ``path``."""
+def find(*paths: Path) -> Found:
+    """The run at each path, or all runs in it, up to two folders down; none twice. A damaged one is told of, not fatal,
+    unless it was itself asked for; so is one that lies elsewhere, with a link to it in the path."""
+    parts = [_find(path) for path in paths]
+    runs = {os.path.realpath(run.folder.path): run for part in parts for run in part.runs}
+    return Found(list(runs.values()), list(dict.fromkeys(note for part in parts for note in part.notes)))
+
+
+def _find(path: Path) -> Found:
     if os.path.isfile(path / "run.json"):
         return Found([checked(read(path))], [])
     if not os.path.isdir(path):

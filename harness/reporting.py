@@ -1,4 +1,4 @@
-"""``report``: a folder of runs in one of the formats, printed or written."""
+"""``report``: folders of runs in one of the formats, printed or written."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from harness.results import write_atomically
 from harness.sheets import Sheet
 
 
-def report(results: Path, form: str, out: Path | None) -> None:
-    """Print or write the report of all runs in ``results``."""
+def report(results: Sequence[Path], form: str, out: Path | None) -> None:
+    """Print or write the report of the runs and all runs in the folders ``results``."""
     if form not in formats.FORMATS:
         known = ", ".join(nearest_first(form, formats.FORMATS))
         raise HarnessError(f"unknown --format {form!r}; known, nearest first: {known}")
-    found = find(results)
+    found = find(*results)
     text = formats.render(boards(found.runs), found.notes, form, None if out else _width())
     if out is None:
         sys.stdout.write(text)

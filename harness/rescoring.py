@@ -32,14 +32,14 @@ class Rescored(NamedTuple):
     notes: list[str]
 
 
-def rescore(path: Path, data: Path | None = None, check: bool = False) -> tuple[list[Rescored], list[str]]:
-    """Every run at ``path``, and notes on what could not be read there.
+def rescore(paths: Sequence[Path], data: Path | None = None, check: bool = False) -> tuple[list[Rescored], list[str]]:
+    """Every run at ``paths``, and notes on what could not be read there.
 
     Where a run does not hold what a benchmark's ``score()`` reads, ``data`` (as in ``run --data``) is where its samples
     come from. All runs are scored before any is written, so a mistake leaves every file as it was. ``check`` writes
     nothing.
     """
-    found = find(path)
+    found = find(*paths)
     done = [(run, *_scored(run, data)) for run in found.runs]
     if not check:
         for run, lines, outcome in done:

@@ -29,7 +29,7 @@ def score(
 
 @app.command()
 def report(
-    results: Annotated[Path, typer.Argument(help="a run folder, or a folder of them")],
+    results: Annotated[list[Path], typer.Argument(help="run folders, or folders of them")],
     form: Annotated[str, typer.Option("--format", help="table, markdown, csv or html")] = "table",
     out: Annotated[Path | None, flag("write it here instead of printing it")] = None,
 ) -> None:
@@ -54,7 +54,7 @@ def compare(
 
 @app.command()
 def rescore(
-    results: Annotated[Path, typer.Argument(help="a run folder, or a folder of them")],
+    results: Annotated[list[Path], typer.Argument(help="run folders, or folders of them")],
     data: Annotated[Path | None, flag("the benchmark's rows, for runs that do not hold their texts")] = None,
     check: Annotated[bool, typer.Option("--check", help="write nothing; exit code 1 where a score changes")] = False,
 ) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from harness.errors import HarnessError
 from harness.merging import boards
 from harness.reading import find
 from harness.results import RunFolder
@@ -51,6 +54,18 @@ def test_a_link_out_of_the_results_is_left_out(tmp_path: Path) -> None:
     assert [run.name for run in found.runs] == ["first"]
     assert [note.endswith("put the folder itself there") for note in found.notes] == [True]
     assert find(tmp_path / "results" / "link").runs[0].name == "elsewhere"  # asked for by name
+
+
+def test_of_several_folders_no_run_is_read_twice(tmp_path: Path) -> None:
+    for name in ("a/first", "a/second", "b/third"):
+        write_run(tmp_path / name, lines_of(FULL, both(95)))
+    write_run(tmp_path / "a" / "broken", lines_of(FULL, both(95)))
+    (tmp_path / "a" / "broken" / "run.json").write_text("{", encoding="utf-8")
+    found = find(tmp_path / "a" / "second", tmp_path / "a", tmp_path / "b", tmp_path / "a")
+    assert [run.name for run in found.runs] == ["second", "first", "third"]
+    assert len(found.notes) == 1 and "broken" in found.notes[0]
+    with pytest.raises(HarnessError, match="gone is not a folder"):
+        find(tmp_path / "b", tmp_path / "gone")
 
 
 def test_a_summary_whose_cells_are_odd_is_derived_anew(tmp_path: Path) -> None:
