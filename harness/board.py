@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,6 +24,7 @@ def command(port: int | None, address: str, browser: bool, results: Sequence[Pat
         *(sys.executable, "-m", "streamlit", "run", str(APP)),
         *("--server.address", address),
         *("--server.headless", str(not browser).lower()),
+        *("--server.showEmailPrompt", "false"),  # it waits for an answer on a terminal, and ends without one
         *("--browser.gatherUsageStats", "false"),
         *("--client.toolbarMode", "viewer"),
         *(("--server.port", str(port)) if port else ()),
@@ -36,6 +39,7 @@ def serve(results: Sequence[Path], port: int | None = None, address: str = "loca
             raise HarnessError(f"{path} is not a folder; give run folders, or folders of them (default: results)")
     if find_spec("streamlit") is None:
         raise HarnessError("the leaderboard needs streamlit; python -m pip install 'streamlit>=1.67'")
+    _check_free(address, port)
     with _warming(results):
         server = subprocess.Popen(command(port, address, browser, results))
         before = signal.signal(signal.SIGTERM, lambda *_: server.terminate())  # who stops us stops the server
@@ -47,6 +51,22 @@ def serve(results: Sequence[Path], port: int | None = None, address: str = "loca
             signal.signal(signal.SIGTERM, before)
             server.terminate()
             server.wait()
+
+
+def _check_free(address: str, port: int | None) -> None:
+    """What a server would end of without saying what to do. Port 0 is any free one."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(address, port or 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+            one.bind(place)
+    except (OSError, UnicodeError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise HarnessError(f"--port {port} is taken; give another, or none for the next free one") from error
+        raise HarnessError(
+            f"--address {address!r} cannot be listened at ({error}); give localhost, 0.0.0.0 or an address of this "
+            "machine"
+        ) from error
 
 
 @contextmanager

@@ -111,8 +111,8 @@ def compare(
 
     A row: ``n`` pairs of samples, on ``n_contexts``, and ``n_unpaired`` others, ``n_subsets``; ``difference, low,
     high``; on how many samples a is ``better`` or ``worse``; ``p`` of ``test`` (``mcnemar`` where all scores are 0 or
-    100 and all contexts differ, else ``sign_flip``), both tests' own figures, ``p_holm``; ``tie``. All but the counts
-    are null where there is nothing to compare.
+    100, all contexts differ and all subsets have as many samples, else ``sign_flip``), both tests' own figures,
+    ``p_holm``; ``tie``. All but the counts are null where there is nothing to compare.
 
     ``tie``: the interval holds 0, or p adjusted is 0.05 or more.
     """
@@ -209,7 +209,8 @@ class _Pair(NamedTuple):
             return {**counts, **dict.fromkeys(empty.split())}
         better, worse = int((values > 0).sum()), int((values < 0).sum())
         binary = bool(np.isin(np.concatenate([self.a[self.both], self.b[self.both]]), RIGHT_OR_WRONG).all())
-        binary = binary and self.n_contexts == self.n  # McNemar's coins are thrown independently
+        # McNemar's coins are thrown independently, and each counts as much as any other
+        binary = binary and self.n_contexts == self.n and len(set(self.weights[self.both])) == 1
         discordant = mcnemar(better, worse) if binary else None
         return {
             **counts,

@@ -10,7 +10,7 @@ from typing import Any
 from harness.columns import counted, extra_columns, number, score_column, settings, unit
 from harness.further import group_table, metric_table
 from harness.merging import Board
-from harness.ranking import is_partial, level_of
+from harness.ranking import FAR, is_partial, level_of
 from harness.tables import Table
 
 #: most subsets that get a column of their own
@@ -56,7 +56,15 @@ def _lines(board: Board) -> list[str]:
 
 def _separated(board: Board) -> list[str]:
     """How much of what could be told apart is told apart, to put beside another board's."""
-    known = [pair for pair in board.pairs if pair["against"] == "level" and pair["difference"] is not None]
+    removed = {cell["variant"]: cell["removed_mean"] for cell in board.cells if cell["subset"] is None}
+
+    def alike(pair: dict[str, Any]) -> bool:
+        """Whether as much was removed, and not only asked for."""
+        a, b = removed.get(pair["a"]), removed.get(pair["b"])
+        return a is not None and b is not None and abs(a - b) <= FAR
+
+    told = [pair for pair in board.pairs if pair["against"] == "level" and pair["difference"] is not None]
+    known = [pair for pair in told if alike(pair)]
     apart = sum(not pair["tie"] for pair in known)
     return [f"{apart:,} of {len(known):,} pairs of variants at like removed differ beyond a tie"] if known else []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,10 +118,10 @@ def _cell(
         "sampling": _common(line.sampling for line in lines),
         "max_new_tokens": _common(line.max_new_tokens for line in lines),
         "of_new_tokens": fact.answer_limit,
-        "removed_mean": fmean(removed) if removed else None,
+        "removed_mean": _of_subsets(subsets, removed_of),
         "removed_min": min(removed, default=None),
         "removed_max": max(removed, default=None),
-        "removed_total_mean": _mean(line.removed_total for line in counted),
+        "removed_total_mean": _of_subsets(subsets, lambda line: line.removed_total),
         "generated_mean": _mean(line.generated_tokens for line in counted),
         "limit_share": _mean(float(line.finish_reason == "length") for line in counted),
         "requested_removed": lines[0].requested_removed,
@@ -205,6 +205,12 @@ def _disagreements(lines: Iterable[Line], facts: dict[str, BenchmarkFacts]) -> I
                 "score": line.score,
                 "scorer": fact.cross_check,
             }
+
+
+def _of_subsets(subsets: Mapping[str, Iterable[Line]], of: Callable[[Line], float | None]) -> float | None:
+    """The mean of the subsets' means, as that of the scores which it stands beside; of those subsets that have any."""
+    means = [_mean(of(line) for line in some if line.status in AVERAGED) for some in subsets.values()]
+    return _mean(means)
 
 
 def removed_of(line: Line) -> float | None:

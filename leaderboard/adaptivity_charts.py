@@ -69,7 +69,9 @@ def threshold_chart(
     names = list(dict.fromkeys([*curves["name"], *points["name"]]))
     x = alt.X("tau:Q", title="threshold τ", scale=alt.Scale(domain=list(ends), nice=False), axis=alt.Axis(tickCount=12))
     # above the curves: the scores below them stand on the same axis, and need the same width
-    color = colours(names, "benchmark", orient="top", columns=4)
+    wide = 50 + 7 * max(map(len, names), default=0)  # pixels that a name and its symbol take
+    columns = alt.ExprRef(f"max(1, floor(width / {wide}))")
+    color = colours(names, "benchmark", orient="top", columns=columns)
     shape, dash = shapes(names, "benchmark"), dashes(names, "benchmark")
     here = alt.Chart(pd.DataFrame({"tau": [tau]})).mark_rule(color=look.ink, strokeWidth=1.5).encode(x=x)
     share = alt.Y("mean:Q", title=REMOVED, scale=alt.Scale(domain=[0, 1]))

@@ -146,6 +146,12 @@ def _said(board: Board, rows: Sequence[Standing], level: Level | None) -> Iterab
         yield f"Not ranked: {plain(', '.join(names), 600)}."
     if any(row.tie and row.rank for row in rows):
         yield "“=” behind a rank: a tie with the best, by the paired test. With few samples that is not equality."
+    measured = [cell for cell in board.cells if cell["subset"] is None and cell["low"] is not None]
+    if any(cell["low"] == cell["high"] for cell in measured):
+        yield (
+            "An interval of no width: all samples have the same score. Bootstrap intervals are too narrow where "
+            "samples are few and a score is near 0 or 100."
+        )
     modes = dict.fromkeys(row.cells[0]["query_mode"] for row in rows)
     if len(modes) > 1:
         yield f"Ranked apart by what was in view while pruning: {plain(', '.join(map(str, modes)))}."

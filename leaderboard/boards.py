@@ -133,7 +133,7 @@ def _chart(
         width="stretch",
         alt=f"Score over the removed fraction: {brief(board.title)}; the table below has the figures",
     )
-    told = ["PNG and SVG: the chart's “…” menu."]
+    told = ["PNG: the buttons at the chart’s corner."]
     if len(drawn) > 1:
         told.insert(0, "Click a name in the legend to single it out, shift-click for more, double-click for all.")
     if bright is not None:

@@ -153,7 +153,7 @@ def curve_chart(
         "datasets": {name: _rows(some) for name, some in data.items() if len(some)},
         "height": PLOT,
         "autosize": {"type": "fit-x", "contains": "padding"},  # the legend takes nothing of the height
-        "config": {"point": {"size": 70}},
+        "config": {"point": {"size": 70}, "legend": {"unselectedOpacity": 0.6}},  # of names that stand back
     }
 
 

@@ -42,8 +42,9 @@ def has_closeness(cells: Iterable[Cell]) -> bool:
 def closeness(cells: Sequence[Cell], lines: Iterable[Line], seed: int = 0) -> pd.DataFrame:
     """A row a pruned variant and figure: ``variant, name, level, removed, metric, value, low, high, n``.
 
-    ``value`` is the cell's; ``low`` and ``high`` are the bootstrap interval of the mean over samples, resampled within
-    subsets; none under ten samples a subset, or where subsets have unequal numbers, whose means weigh unequally.
+    ``value`` is the cell's; ``low`` and ``high`` are the bootstrap interval of the mean over samples, whole contexts
+    resampled within subsets; none under ten contexts a subset, or where subsets have unequal numbers, whose means weigh
+    unequally.
     """
     by_variant: dict[str, dict[str, list[Line]]] = {}
     for line in lines:
@@ -58,8 +59,7 @@ def closeness(cells: Sequence[Cell], lines: Iterable[Line], seed: int = 0) -> pd
             low, high = (cell["low"], cell["high"]) if figure is TOP1 else (None, None)
             if figure is not TOP1:
                 strata = by_variant.get(cell["variant"], {}).values()
-                interval = _interval([[line.metrics.get(figure.metric) for line in own] for own in strata], seed)
-                low, high = interval or (None, None)
+                low, high = _interval(list(strata), figure.metric, seed) or (None, None)
             if value is not None:
                 found.append(
                     {
@@ -77,9 +77,12 @@ def closeness(cells: Sequence[Cell], lines: Iterable[Line], seed: int = 0) -> pd
     return pd.DataFrame(found, columns=columns).astype({"value": float, "low": float, "high": float})
 
 
-def _interval(strata: Sequence[Sequence[float | None]], seed: int) -> tuple[float, float] | None:
-    known = [[value for value in values if value is not None] for values in strata]
-    return mean_interval(known, seed) if len({*map(len, strata), *map(len, known)}) == 1 else None
+def _interval(strata: Sequence[Sequence[Line]], metric: str, seed: int) -> tuple[float, float] | None:
+    known = [[line for line in own if line.metrics.get(metric) is not None] for own in strata]
+    if len({*map(len, strata), *map(len, known)}) != 1:
+        return None
+    units = [[line.context_id for line in own] for own in known]
+    return mean_interval([[line.metrics[metric] for line in own] for own in known], seed, units=units)
 
 
 def closeness_chart(table: pd.DataFrame, figure: Figure) -> alt.LayerChart | alt.FacetChart:

@@ -68,7 +68,7 @@ def fidelity_group(group: Group, groups: Sequence[Group]) -> Group | None:
 
 def rows(cards: Iterable[Card], cells: Sequence[Cell], kl_cells: Sequence[Cell]) -> list[dict[str, str]]:
     """A row a curve of each method, and one of each method that was not measured; the control is left out."""
-    scores, divergences = curves(cells, score), curves(kl_cells, kl)
+    scores, kls = curves(cells, score), curves(kl_cells, kl)
     names: dict[str, list[str]] = {}
     for cell in [*cells, *kl_cells]:
         if cell["subset"] is None and cell["level_kind"] != "none":
@@ -84,7 +84,8 @@ def rows(cards: Iterable[Card], cells: Sequence[Cell], kl_cells: Sequence[Cell])
             "attention weights": _weights(card),
             "caches of heads": _lengths(card, name),
             **{f"score at {_percent(x)}": told(read_off(scores.get(name, ()), x), "{:.1f}") for x in LEVELS},
-            **{f"KL at {_percent(x)}": told(read_off(divergences.get(name, ()), x), "{:.4f}") for x in LEVELS},
+            # KL grows over decades from level to level; its curves are drawn on a log axis too
+            **{f"KL at {_percent(x)}": told(read_off(kls.get(name, ()), x, log=True), "{:.4f}") for x in LEVELS},
         }
         for card in cards
         if not card.control

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from harness.pairs import SIGNIFICANT, Scored, compare, scores_of
+from harness.pairs import SIGNIFICANT, Scored, compare, contexts_of, scores_of
 from harness.results import Line
 from harness.summary import FLOOR
 from leaderboard.library import Group, Library
@@ -85,14 +85,15 @@ def differences(
     control's score)``, difference, low, high, p_holm, tie, n, floor``.
 
     The comparison is :func:`harness.pairs.compare`'s, with a Holm table a column, as the summary has one for the
-    overall means; ``tie`` is another: the cell's own interval holds 0, or p is 0.05 or more where there is none. Holm's
-    table of a column has a row for every variant, and ten samples can be significant in none that long. Where
-    ``pairs`` has a variant's overall one already it is taken. Scores are means over subsets; null where a subset of the
-    column has none. Without a control there are no rows.
+    overall means, whose ``tie`` is that of the ranks. In the other columns it is another: the cell's own interval holds
+    0, or its own p is 0.05 or more. Holm's table of a column has a row for every variant, and ten samples can be
+    significant in none that long. Where ``pairs`` has a variant's overall one already it is taken. Scores are means
+    over subsets; null where a subset of the column has none. Without a control there are no rows.
     """
     by_variant: dict[str, list[Line]] = {}
     for line in lines:
         by_variant.setdefault(line.variant, []).append(line)
+    contexts = contexts_of(line for own in by_variant.values() for line in own)
     control = next((name for name, own in by_variant.items() if own[0].level_kind == "none"), None)
     if control is None:
         return []
@@ -106,14 +107,14 @@ def differences(
         if set(column.subsets) == everything and all(name in known for name in pruned):
             rows: list[Row] = [known[name] for name in pruned]
         else:
-            rows = compare([(here[name], here[control]) for name in pruned], seed)
+            rows = compare([(here[name], here[control]) for name in pruned], seed, contexts=contexts)
         base = _mean(here[control], column.subsets)
         place = {"kind": column.kind, "column": column.name, "control": base}
         place["floor"] = base is not None and base <= max(chance, FLOOR - 1e-9)
         empty = dict.fromkeys(("difference", "low", "high", "p_holm", "tie"))
         found.append({**place, "variant": control, "score": base, "n": len(here[control]), **empty})
         for name, row in zip(pruned, rows, strict=True):
-            told = {**{key: row[key] for key in (*empty, "n")}, "tie": _tie(row)}
+            told = {**{key: row[key] for key in (*empty, "n")}, "tie": _tie(row, column)}
             found.append({**place, "variant": name, "score": _mean(here[name], column.subsets), **told})
     return found
 
@@ -131,10 +132,13 @@ def differences_of(library: Library, group: Group, wanted: Sequence[Column]) -> 
     return rows
 
 
-def _tie(row: Row) -> bool | None:
-    if row["difference"] is None:
-        return None
-    return bool(row["p"] >= SIGNIFICANT if row["low"] is None else row["low"] <= 0 <= row["high"])
+def _tie(row: Row, column: Column) -> bool | None:
+    """Of few samples the interval alone is too narrow: of ten it leaves 0 out where four differ, all in one direction,
+    which coins do once in eight throws."""
+    if row["difference"] is None or column.kind == OVERALL:
+        return row["tie"]
+    within = row["low"] is not None and row["low"] <= 0 <= row["high"]
+    return bool(within or row["p"] >= SIGNIFICANT)
 
 
 def _within(scores: Mapping[str, Scored], subsets: Sequence[str]) -> dict[str, Scored]:

@@ -7,9 +7,8 @@ as broken.
 
 from __future__ import annotations
 
-import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +20,6 @@ from harness.merging import Board
 from harness.pairs import scores_of
 from harness.ranking import level_of
 from harness.reading import Reading, checked, read
-from harness.results import Line
 from leaderboard.finding import Stamp, all_runs, linked, stamp_of
 from leaderboard.keeping import cached, digest
 from leaderboard.text import brief
@@ -139,12 +137,17 @@ def _place(group: Group) -> tuple[Any, ...]:
     return *name, -part.samples, -len(group.entries), group.key
 
 
+def _samples(group: Group) -> str:
+    count = group.part.samples
+    return f"{count:,} sample{'' if count == 1 else 's'}" if count else "samples not known"
+
+
 def distinct(groups: Iterable[Group], name: Callable[[Group], str]) -> dict[str, str]:
     """A name for each group, by its key; where some have the same, with what tells them apart."""
     own = {group.key: group for group in groups}
     names = {key: name(group) for key, group in own.items()}
     for more in (
-        lambda group: f"{group.part.samples:,} samples",
+        _samples,
         lambda group: f"{group.part.dtype}, {group.part.basis['phase']}, {group.part.basis['query mode']}",
         lambda group: group.key,
     ):
@@ -213,26 +216,13 @@ def _entry(folder: Path) -> dict[str, Any]:
                 "levels": list(dict.fromkeys(level for cell in pruned if (level := level_of(cell)))),
             }
         )
-    controls = list(_control_lines(folder))
+    # all lines, not the control's alone: one that cannot be read would take the others' board away with it
+    controls = [line for line in run.lines if line.level_kind == "none"]
     for part in parts:
         mine = (line for line in controls if (line.benchmark, line.length) == (part["benchmark"], part["length"]))
         part["control"] = digest(json.dumps(scores_of(mine), sort_keys=True))
     methods = sorted({str(cell["method"]) for cell in cells})
     return {"complete": bool(run.summary["complete"]), "methods": methods, "parts": parts}
-
-
-def _control_lines(folder: Path) -> Iterator[Line]:
-    """The control's lines alone: to check all lines of a run takes as long as all else that is read of it."""
-    packed = folder / "samples.jsonl.gz"
-    path = packed if packed.is_file() else folder / "samples.jsonl"
-    if not path.is_file():
-        return
-    with gzip.open(path) if path == packed else path.open("rb") as file:
-        for row in file:
-            if b'"none"' in row and row.endswith(b"\n"):  # the last row of a run that was killed has no end
-                line = Line.model_validate_json(row)
-                if line.level_kind == "none":
-                    yield line
 
 
 def _board(group: Group) -> Board:

@@ -27,7 +27,7 @@ WITHOUT = f"without {OUTLIER}"
 def choose_level(overall: Sequence[Row]) -> str:
     """The level to show, by its name; ``all``: every one."""
     names = [level_name(level) for level in levels(overall)]
-    chosen = st.segmented_control("Level", [EVERY, *names], default=EVERY, key="level", bind="query-params")
+    chosen = st.segmented_control("Level", [EVERY, *names], default=EVERY, key="levels", bind="query-params")
     return chosen if chosen in names else EVERY
 
 
@@ -68,9 +68,10 @@ def by_subset(view: View, group: Group, cells: Sequence[Row]) -> None:
     _drawn(table, grey, "heat")
     told = [
         "The first row has the full cache’s own scores, the others the mean paired difference from it in points.",
-        "≈ and grey: a tie, the cell’s own 95 % interval holds 0. With few samples that is not the same as equal; "
-        "and of so many cells some stand out by chance. p after Holm’s correction over a column is in the hover and in "
-        "the table, and decides ranks.",
+        "≈ and grey: a tie: the cell’s own 95 % interval holds 0, or its own paired p is 0.05 or more; in the column "
+        "of all samples, as for the ranks, p after Holm’s correction. With few samples that is not the same as equal, "
+        "and of so many cells some stand out by chance: p after Holm’s correction over a column is in the hover and in "
+        "the table.",
     ]
     if any(row["floor"] for row in rows):
         told.append("\\* and grey: the full cache itself is at chance or under 20, so nothing can be compared.")

@@ -84,8 +84,9 @@ def exact(level: tuple[str, Any] | None) -> str:
     return text.removesuffix(f"{value:g}") + number(value) if isinstance(value, float | int) else text
 
 
-def read_off(points: Sequence[tuple[float, float]], removed: float) -> ReadOff | None:
-    """The score at a removed fraction, from measured ``(removed, score)`` points; None beyond them."""
+def read_off(points: Sequence[tuple[float, float]], removed: float, log: bool = False) -> ReadOff | None:
+    """The score at a removed fraction, from measured ``(removed, score)`` points; None beyond them. ``log``: on the
+    straight line between the logarithms of two scores, where both are over 0."""
     heights: dict[float, list[float]] = {}
     for x, y in points:
         heights.setdefault(x, []).append(y)
@@ -95,7 +96,9 @@ def read_off(points: Sequence[tuple[float, float]], removed: float) -> ReadOff |
         return ReadOff(near[1], True)
     for (x0, y0), (x1, y1) in pairwise(known):
         if x0 < removed < x1:
-            return ReadOff(y0 + (y1 - y0) * (removed - x0) / (x1 - x0), False)
+            part = (removed - x0) / (x1 - x0)
+            straight = not log or min(y0, y1) <= 0
+            return ReadOff(y0 + (y1 - y0) * part if straight else y0 * (y1 / y0) ** part, False)
     return None
 
 

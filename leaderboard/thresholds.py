@@ -103,12 +103,18 @@ def any_threshold(
     )
     told_chart, score_chart = threshold_chart(histograms.curves(named), axis.points, tau, (axis.low, axis.high), look())
     st.altair_chart(told_chart, key="curves")
-    st.altair_chart(score_chart, key="scores at thresholds")
-    st.caption(
+    lines_are = (
         "Lines: mean removed over prompts at the bins’ edges, where there is no error of binning; bands: the "
-        "middle 80 % of prompts. Markers: thresholds that were run, with their measured removed and (below; beside "
-        "those that stand alone too) score; dashed: the full cache’s score. Bars below are 95 % intervals."
+        "middle 80 % of prompts."
     )
+    if axis.points.empty:
+        st.caption(f"{lines_are} No threshold was run, so there is no score to draw.")
+    else:
+        st.altair_chart(score_chart, key="scores at thresholds")
+        st.caption(
+            f"{lines_are} Markers: thresholds that were run, with their measured removed and (below; beside those that "
+            "stand alone too) score; dashed: the full cache’s score. Bars below are 95 % intervals."
+        )
     if axis.beyond:
         st.caption(f"Run too, but beyond all stored scores and so not on this axis: τ = {plain(axis.beyond)}.")
     checked = adaptivity.check(prompts, lines, source)

@@ -140,7 +140,7 @@ def head_chart(table: pd.DataFrame) -> alt.LayerChart | alt.FacetChart:
     heads = int(table["head"].max()) + 1 if len(table) else 0
     x = alt.X("head:O", title="KV head", axis=alt.Axis(labelAngle=0, labelOverlap=False, orient="top"))
     y = alt.Y("layer:O", title="layer")
-    hover = ["layer", "head", alt.Tooltip("kept:Q", title="kept of the context", format=".1%")]
+    hover = ["layer:O", "head:O", alt.Tooltip("kept:Q", title="kept of the context", format=".1%")]
     colour = alt.Color(
         "kept:Q", title="kept", scale=alt.Scale(domain=[0, 1], scheme="viridis"), legend=alt.Legend(format=".0%")
     )

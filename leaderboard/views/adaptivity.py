@@ -8,14 +8,13 @@ import streamlit as st
 
 from leaderboard import adaptivity, histograms, thresholds
 from leaderboard.differences import lines_of
-from leaderboard.finding import Stamp
 from leaderboard.frame import brief, frame, guarded, plain
 from leaderboard.keeping import digest
 from leaderboard.library import Entry, distinct
 
 
 @st.cache_resource(show_spinner="Reading score histograms", max_entries=4)
-def _stored(stamp: tuple[Stamp, ...], _entries: Sequence[Entry]) -> tuple[list[histograms.Stored], list[str]]:
+def _stored(stamp: str, _entries: Sequence[Entry]) -> tuple[list[histograms.Stored], list[str]]:
     return histograms.stored(_entries)
 
 
@@ -39,14 +38,19 @@ entries = list({entry.path: entry for group in groups.values() for entry in grou
 stored: list[histograms.Stored] = []
 broken: list[str] = []
 with guarded("The score histograms"):
-    stored, broken = _stored(tuple(entry.stamp for entry in entries), entries)
+    # as text: Streamlit encodes what it is given, and the name of a folder may be no characters
+    stored, broken = _stored(ascii([entry.stamp for entry in entries]), entries)
 for told in broken:
     st.warning(plain(told))
 
 with guarded("The thresholds"):
     everything = [line for own in lines.values() for line in own]
     sources = adaptivity.source_names(adaptivity.sources(everything, (one.histogram for one in stored)))
+    everywhere = sources
     sources = {source: name for source, name in sources.items() if not view.methods or source.method in view.methods}
+    if everywhere and not sources:
+        st.info(f"The filter “Show methods” hides all thresholds here: {plain(', '.join(everywhere.values()), 600)}.")
+        st.stop()
     if not sources:
         st.info("No run here has a threshold without the question in view. Make one, then reload this page:")
         st.code("python -m harness run --method kvzap --removed 0.25,0.5,0.75,0.875", language="bash")

@@ -215,3 +215,10 @@ def test_the_papers_categories_are_groups() -> None:
     }
     assert sorted(name for own in Ruler.groups.values() for name in own) == sorted(Ruler.subsets)
     assert len(CATEGORIES) == 6 and LongBench.groups.keys() == {*CATEGORIES, "without_trec"}
+
+
+def test_variants_that_removed_unlike_fractions_are_not_counted(cli: Cli, tmp_path: Path) -> None:
+    lines = [*lines_of(FULL, both(90)), *lines_of(KNORM, both(80)), *lines_of(KEYDIFF, both(10))]
+    assert "1 of 1 pairs of variants" in cli("report", write_run(tmp_path / "near", lines)).out
+    lines = [*lines_of(FULL, both(90)), *lines_of(KNORM, both(80)), *lines_of(KEYDIFF, both(10), removed=0.4)]
+    assert "pairs of variants" not in cli("report", write_run(tmp_path / "far", lines)).out

@@ -275,3 +275,12 @@ def test_a_threshold_of_ones_own_has_no_fraction_to_miss() -> None:
 
 def test_fewer_subsets_than_the_benchmark_has_raise_one() -> None:
     assert alarms(GOOD, WORSE, subsets=3) == [("partial", None)]
+
+
+def test_subsets_of_unequal_size_are_not_tested_by_mcnemar() -> None:
+    """Its counts would weigh each sample alike, and the difference beside them does not."""
+    ours = {"red": [0.0] * 20 + [100.0] * 180, "blue": [100.0] * 6 + [0.0] * 4}
+    theirs = {"red": [100.0] * 200, "blue": [0.0] * 10}
+    found = pair(KNORM, FULL, lines_of(FULL, theirs), lines_of(KNORM, ours))
+    assert (found["test"], found["p_mcnemar"], found["difference"]) == ("sign_flip", None, 25.0)
+    assert found["p"] == found["p_sign_flip"]

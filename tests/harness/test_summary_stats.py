@@ -87,6 +87,14 @@ def test_removed_is_that_of_the_context_for_prefill_and_over_time_otherwise() ->
     assert (cell["removed_mean"], cell["removed_min"], cell["removed_max"]) == (0.25, 0.125, 0.375)
 
 
+def test_removed_is_averaged_as_the_score_beside_it_is() -> None:
+    lines = [line(100, removed_context=0.8, removed_total=0.8) for _ in range(3)]
+    lines += [line(0, "blue", removed_context=0.4, removed_total=0.4)]
+    overall = cells(lines)["knorm", None]
+    assert overall["score"] == 50.0
+    assert overall["removed_mean"] == pytest.approx(0.6) and overall["removed_total_mean"] == pytest.approx(0.6)
+
+
 @pytest.mark.parametrize(
     ("score", "chance", "floor"),
     [(0, 0, True), (19.9, 0, True), (20, 0, False), (50, 0, False), (25, 25, True), (24, 25, True), (25.1, 25, False)],

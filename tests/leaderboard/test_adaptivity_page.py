@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,3 +119,22 @@ def test_other_scores_have_a_threshold_of_their_own(monkeypatch: pytest.MonkeyPa
         app.run()
     app.selectbox(key="scores").set_value("kvzap_mlp").run()
     assert app.slider(key="tau").max == 4.0
+
+
+def test_a_folder_whose_name_is_no_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copytree(COMMITTED, tmp_path / "results" / os.fsdecode(b"odd-\xff\xfe"))
+    app = opened(monkeypatch, tmp_path / "results", tmp_path / "cache")
+    assert app.slider(key="tau") is not None
+
+
+def test_thresholds_that_a_filter_hides_are_not_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(RESULTS, str(COMMITTED))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    app = AppTest.from_file(str(PAGE), default_timeout=300)
+    app.query_params["method"] = "knorm"
+    app.run()
+    assert not app.exception and not app.error
+    (told,) = [one.value for one in app.info]
+    assert "hides all thresholds here" in told and "kvzap" in told

@@ -8,13 +8,15 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from harness.board import APP, command
+from harness.board import APP, command, serve
+from harness.errors import HarnessError
 from leaderboard.frame import RESULTS, results
 from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, both, lines_of, write_run
@@ -112,3 +114,21 @@ def test_the_server_ends_with_the_command() -> None:
 def _answers(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("localhost", port)) == 0
+
+
+def test_nobody_is_asked_for_an_address_before_the_board_opens() -> None:
+    line = command(None, "localhost", browser=True)
+    assert line[line.index("--server.showEmailPrompt") + 1] == "false"
+    settings = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text("utf-8"))
+    assert settings["server"]["showEmailPrompt"] is False and settings["browser"]["gatherUsageStats"] is False
+
+
+def test_an_address_that_is_none_and_a_port_in_use_are_told(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match=r"--address 'no\.such\.host\.invalid' cannot be listened at"):
+        serve([tmp_path], address="no.such.host.invalid", browser=False)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(HarnessError, match=f"--port {port} is taken; give another"):
+            serve([tmp_path], port, "127.0.0.1", browser=False)

@@ -103,7 +103,7 @@ def test_levels_that_few_digits_merge_are_apart(tmp_path: Path) -> None:
     for tau, score in ((-4.366201, 50.0), (-4.366202, 40.0)):
         lines += made(replace(KVZAP, level=tau), both(score))
     write_run(tmp_path / "a", lines)
-    app = opened(level="tau -4.366202")
+    app = opened(levels="tau -4.366202")
     table = next(one.value for one in app.dataframe if "difference" in one.value)
     assert set(table["difference"].dropna()) == {-50.0}
 

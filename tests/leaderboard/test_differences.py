@@ -258,3 +258,61 @@ def test_questions_and_prefills_by_brute_force() -> None:
 
 def test_a_column_of_one_subset_has_its_own_name() -> None:
     assert Column(SUBSET, "red", ("red",), 1).label == "red"
+
+
+def shared(lines: list[Line], questions: int) -> list[Line]:
+    """The same lines, each ``questions`` neighbours of a subset on one context."""
+    return [
+        line.model_copy(update={"context_id": f"{line.subset} {int(line.sample_id.rpartition('/')[2]) // questions}"})
+        for line in lines
+    ]
+
+
+def test_cells_draw_whole_contexts() -> None:
+    random_ = np.random.default_rng(0)
+    of_context = np.repeat(random_.choice([0.0, 100.0], 12), 10)
+    full, pruned = {"red": [50.0] * 120}, {"red": of_context.tolist()}
+    lines = shared([*made(FULL, full), *made(KNORM, pruned)], 10)
+    (row,) = of_subsets(lines)
+    overall = summarise(lines, FACTS, True)["pairs"][0]
+    assert (row["low"], row["high"]) == pytest.approx((overall["low"], overall["high"]))
+    by_question = of_subsets([*made(FULL, full), *made(KNORM, pruned)])[0]
+    assert row["high"] - row["low"] > 2.5 * (by_question["high"] - by_question["low"])
+
+
+def test_what_coins_do_often_is_a_tie_though_its_interval_leaves_out_0() -> None:
+    lines = [*made(FULL, {"red": [100.0] * 10}), *made(KNORM, {"red": [0.0] * 4 + [100.0] * 6})]
+    (row,) = of_subsets(lines)
+    assert row["high"] < 0 and row["tie"]  # 4 of 4 in one direction: p is 1/8
+    lines = [*made(FULL, {"red": [100.0] * 10}), *made(KNORM, {"red": [0.0] * 6 + [100.0] * 4})]
+    assert of_subsets(lines)[0]["tie"] is False
+
+
+def test_a_tie_over_all_samples_is_that_of_the_ranks() -> None:
+    """Of 40 variants one that loses 6 of 24 is a tie after Holm's correction, though not by its own interval."""
+    lines = [*made(FULL, both(100.0))]
+    for number in range(40):
+        variant = replace(KEYDIFF, window=number)
+        lines += made(variant, {"red": [0.0] * 3 + [100.0] * 9, "blue": [0.0] * 3 + [100.0] * 9})
+    pairs = summarise(lines, FACTS, True)["pairs"]
+    told = {pair["a"]: pair["tie"] for pair in pairs if pair["against"] == "control"}
+    rows = [
+        row for row in differences(lines, columns(["red", "blue"], 2, {})[:1], pairs=pairs) if row["tie"] is not None
+    ]
+    assert {row["variant"]: row["tie"] for row in rows} == told and set(told.values()) == {True}
+    assert all(row["high"] < 0 for row in rows)
+
+
+def test_closeness_draws_whole_contexts() -> None:
+    kl = np.repeat(np.linspace(0.01, 0.2, 12), 10)
+    pruned = made(KNORM, {"red": [90.0] * 120})
+    lines = made(FULL, {"red": [100.0] * 120}, metrics={"kl_mean": 0.0})
+    lines += [ln.model_copy(update={"metrics": {"kl_mean": value}}) for ln, value in zip(pruned, kl, strict=True)]
+    widths = []
+    for some in (lines, shared(lines, 10)):
+        cells = summarise(some, {"toy": BenchmarkFacts(1, 0.0)}, True)["cells"]
+        row = closeness.closeness(cells, some).set_index("metric").loc["kl_mean"]
+        widths.append(row["high"] - row["low"])
+        cell = next(cell for cell in cells if cell["subset"] is None and cell["method"] == "knorm")
+        assert (row["low"], row["high"]) == pytest.approx(cell["metric_intervals"]["kl_mean"], rel=0.05)
+    assert widths[1] > 2.5 * widths[0]

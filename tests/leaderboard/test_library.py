@@ -167,3 +167,28 @@ def test_a_board_that_breaks_says_so(results: Path) -> None:
 def test_a_folder_asked_for_itself(results: Path) -> None:
     assert [entry.name for entry in open_library([results / "one"]).entries] == ["one"]
     assert read(results / "one").name == "one"
+
+
+@pytest.mark.parametrize("change", [(b'"status": "ok"', b'"status": "od"'), (b'"score": 70.0', b'"score": NaN')])
+def test_a_line_that_cannot_be_read_takes_no_other_runs_board_away(results: Path, change: tuple[bytes, bytes]) -> None:
+    path = results / "deeper" / "two" / "samples.jsonl"
+    rows = path.read_bytes().splitlines(keepends=True)
+    rows[-1] = rows[-1].replace(*change)  # of a pruned variant
+    assert rows[-1] != path.read_bytes().splitlines(keepends=True)[-1]
+    path.write_bytes(b"".join(rows))
+    found = open_library([results])
+    assert [broken.name for broken in found.broken] == ["two"] and f"line {len(rows)}" in found.broken[0].reason
+    group = next(group for group in found.groups if [entry.name for entry in group.entries] == ["one"])
+    assert [cell["variant"] for cell in found.board(group).cells if cell["subset"] is None] == [
+        "full",
+        "knorm head 0.5",
+    ]
+
+
+def test_a_count_of_samples_that_is_not_known_is_not_0(tmp_path: Path) -> None:
+    for name, count in (("few", 1), ("many", 12)):
+        lines = [*lines_of(FULL, {"red": [100.0] * count}), *lines_of(KNORM, {"red": [90.0] * count})]
+        write_run(tmp_path / name, lines)
+    (tmp_path / "many" / "items.jsonl").unlink()
+    names = distinct(open_library([tmp_path]).groups, lambda group: group.title).values()
+    assert sorted(name.rpartition(", ")[2] for name in names) == ["1 sample", "samples not known"]

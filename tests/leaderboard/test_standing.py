@@ -198,3 +198,9 @@ def test_changed_code_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert code.stale(made) == {"knorm": code.STALE}
     monkeypatch.setattr(code, "_hash_now", lambda method, model, options: None)
     assert code.stale(made) == {}
+
+
+def test_between_figures_of_other_decades_the_line_is_one_of_logarithms() -> None:
+    found = read_off([(0.4, 0.001), (0.6, 0.1)], 0.5, log=True)
+    assert found is not None and found.score == pytest.approx(0.01) and not found.measured
+    assert read_off([(0.4, 0.0), (0.6, 0.1)], 0.5, log=True) == ReadOff(pytest.approx(0.05), False)
