@@ -84,7 +84,7 @@ def _difference(board: Board, others: Sequence[Board]) -> str:
     names = [name for name in board.basis if any(other.basis[name] != board.basis[name] for other in others)]
     if names:
         return "other " + ", ".join(names)
-    unread = [fault for run in other_runs([board, *others]) if (fault := _fault(run))]
+    unread = [fault for run in other_runs([board, *others]) if (fault := unreadable(run))]
     return f"lines cannot be read: {unread[0]}" if unread else "the control's scores differ"
 
 
@@ -122,7 +122,7 @@ def _same_control(runs: Sequence[Reading], basis: dict[str, Any]) -> list[list[R
         return [list(runs)]
     groups: list[tuple[dict[str, Any] | None, list[Reading]]] = []
     for run in runs:
-        if _fault(run):  # its summary can be shown, but nothing can be made of it and another
+        if unreadable(run):  # its summary can be shown, but nothing can be made of it and another
             groups.append((None, [run]))
             continue
         control = dict(scores_of(line for line in _lines(run, basis) if line.level_kind == "none"))
@@ -134,7 +134,7 @@ def _same_control(runs: Sequence[Reading], basis: dict[str, Any]) -> list[list[R
     return [some for _, some in groups]
 
 
-def _fault(run: Reading) -> str:
+def unreadable(run: Reading) -> str:
     """Why the lines of a run cannot be read; empty where they can."""
     try:
         _ = run.lines

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from harness.pairs import SIGNIFICANT, Scored, compare, contexts_of, scores_of
 from harness.results import Line
 from harness.summary import FLOOR
-from leaderboard.library import Group, Library
+from leaderboard.library import Group, Library, readable
 
 Row = dict[str, Any]
 OVERALL, GROUP, SUBSET = "overall", "group", "subset"
@@ -36,8 +36,8 @@ def lines_of(group: Group) -> list[Line]:
     where = (group.part.benchmark, group.part.length)
     found: list[Line] = []
     known: set[str] = set()
-    for entry in group.entries:
-        own = [line for line in entry.reading.lines if (line.benchmark, line.length) == where]
+    for run in readable([entry.reading for entry in group.entries])[0]:
+        own = [line for line in run.lines if (line.benchmark, line.length) == where]
         found += [line for line in own if line.variant not in known]
         known.update(line.variant for line in own)
     return found

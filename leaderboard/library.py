@@ -7,8 +7,9 @@ as broken.
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ from harness.merging import Board
 from harness.pairs import scores_of
 from harness.ranking import level_of
 from harness.reading import Reading, checked, read
+from harness.results import Line
 from leaderboard.finding import Stamp, all_runs, linked, stamp_of
 from leaderboard.keeping import cached, digest
 from leaderboard.text import brief
@@ -216,13 +218,26 @@ def _entry(folder: Path) -> dict[str, Any]:
                 "levels": list(dict.fromkeys(level for cell in pruned if (level := level_of(cell)))),
             }
         )
-    # all lines, not the control's alone: one that cannot be read would take the others' board away with it
-    controls = [line for line in run.lines if line.level_kind == "none"]
+    controls = list(_control_lines(folder))
     for part in parts:
         mine = (line for line in controls if (line.benchmark, line.length) == (part["benchmark"], part["length"]))
         part["control"] = digest(json.dumps(scores_of(mine), sort_keys=True))
     methods = sorted({str(cell["method"]) for cell in cells})
     return {"complete": bool(run.summary["complete"]), "methods": methods, "parts": parts}
+
+
+def _control_lines(folder: Path) -> Iterator[Line]:
+    """The control's lines alone: to check all lines of a run takes as long as all else that is read of it."""
+    packed = folder / "samples.jsonl.gz"
+    path = packed if packed.is_file() else folder / "samples.jsonl"
+    if not path.is_file():
+        return
+    with gzip.open(path) if path == packed else path.open("rb") as file:
+        for row in file:
+            if b'"none"' in row and row.endswith(b"\n"):  # the last row of a run that was killed has no end
+                line = Line.model_validate_json(row)
+                if line.level_kind == "none":
+                    yield line
 
 
 def _board(group: Group) -> Board:
@@ -231,8 +246,11 @@ def _board(group: Group) -> Board:
     fields = ("cells", "ranks", "curves", "pairs", "alarms", "notes")
 
     def make() -> dict[str, Any]:
-        board = merging.board_of(runs, group.part.benchmark, group.part.length)
-        return {name: getattr(board, name) for name in fields}
+        sound, told = readable(runs)
+        board = merging.board_of(sound, group.part.benchmark, group.part.length)
+        kept = {name: getattr(board, name) for name in fields}
+        left_out = [place for place, run in enumerate(runs) if run not in sound]
+        return {**kept, "notes": [*kept["notes"], *told], "left out": left_out}
 
     try:
         kept = cached("board", (*stamp, (group.key, 0, 0)), make)
@@ -242,4 +260,17 @@ def _board(group: Group) -> Board:
         raise HarnessError(f"cannot be shown ({type(error).__name__}: {error})") from error
     basis = group.part.basis
     where = (str(basis["model"]), group.part.benchmark, group.part.length)
-    return Board(*where, runs=runs, basis=basis, **{name: kept[name] for name in fields})
+    sound = [run for place, run in enumerate(runs) if place not in kept["left out"]]
+    return Board(*where, runs=sound, basis=basis, **{name: kept[name] for name in fields})
+
+
+def readable(runs: Sequence[Reading]) -> tuple[list[Reading], list[str]]:
+    """Of several runs those whose lines can be read, since one that cannot would take the others' board away, and what
+    is told of the rest. A run alone is shown by its summary. :class:`HarnessError` where none is left."""
+    if len(runs) == 1:
+        return list(runs), []
+    faults = [merging.unreadable(run) for run in runs]
+    sound = [run for run, fault in zip(runs, faults, strict=True) if not fault]
+    if not sound:
+        raise HarnessError(faults[0])
+    return sound, [f"left out: {fault}" for fault in faults if fault]

@@ -15,6 +15,7 @@ from harness.merging import boards
 from harness.reading import read
 from harness.results import RunFolder
 from leaderboard import keeping
+from leaderboard.differences import lines_of as lines_of_group
 from leaderboard.finding import stamp_of, stamps
 from leaderboard.library import distinct, open_library
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, both, lines_of, write_run
@@ -159,7 +160,8 @@ def test_a_foreign_run_file_breaks_its_own_folder_alone(results: Path, content: 
 def test_a_board_that_breaks_says_so(results: Path) -> None:
     found = open_library([results])
     group = next(group for group in found.groups if len(group.entries) == 2)
-    (results / "one" / "samples.jsonl").write_text("{}\n", encoding="utf-8")
+    for run in ("one", "deeper/two"):  # of one alone the other's board would be left
+        (results / run / "samples.jsonl").write_text("{}\n", encoding="utf-8")
     with pytest.raises(HarnessError):
         found.board(group)
 
@@ -176,13 +178,14 @@ def test_a_line_that_cannot_be_read_takes_no_other_runs_board_away(results: Path
     rows[-1] = rows[-1].replace(*change)  # of a pruned variant
     assert rows[-1] != path.read_bytes().splitlines(keepends=True)[-1]
     path.write_bytes(b"".join(rows))
-    found = open_library([results])
-    assert [broken.name for broken in found.broken] == ["two"] and f"line {len(rows)}" in found.broken[0].reason
-    group = next(group for group in found.groups if [entry.name for entry in group.entries] == ["one"])
-    assert [cell["variant"] for cell in found.board(group).cells if cell["subset"] is None] == [
-        "full",
-        "knorm head 0.5",
-    ]
+    for found in (open_library([results]), open_library([results])):  # made, and from the cache
+        group = next(group for group in found.groups if len(group.entries) == 2)
+        board = found.board(group)
+        assert [cell["variant"] for cell in board.cells if cell["subset"] is None] == ["full", "knorm head 0.5"]
+        assert [run.name for run in board.runs] == ["one"]
+        (note,) = board.notes
+        assert note.startswith("left out: ") and f"two/samples.jsonl, line {len(rows)}" in note
+        assert {line.variant for line in lines_of_group(group)} == {"full", "knorm head 0.5"}
 
 
 def test_a_count_of_samples_that_is_not_known_is_not_0(tmp_path: Path) -> None:
