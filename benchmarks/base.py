@@ -135,7 +135,7 @@ class Benchmark:
     #: phase of a run of this benchmark alone where ``--phase`` is not given
     default_phase: ClassVar[str] = "prefill"
     #: query modes that a run compares unless told otherwise, for benchmarks with several questions on a context; empty:
-    #: no modes to compare (:mod:`harness.query_modes`)
+    #: no modes to compare (:mod:`harness.config.query_modes`)
     query_modes: ClassVar[tuple[str, ...]] = ()
     #: models that can think do so here unless told otherwise
     thinks: ClassVar[bool] = False

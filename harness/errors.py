@@ -14,7 +14,7 @@ _OTHERS = (
     ("methods.base", "MethodError"),
     ("benchmarks.base", "BenchmarkError"),
     ("harness.engine.adapter", "EngineError"),
-    ("harness.engine.cache", "PositionsExceeded"),
+    ("harness.engine.context", "PositionsExceeded"),
 )
 
 

@@ -15,23 +15,13 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:  # `streamlit run` knows the script's own folder alone
     sys.path.insert(0, str(ROOT))
 
-from leaderboard.frame import sidebar  # noqa: E402
+from leaderboard.views import PAGES  # noqa: E402
+from leaderboard.views.layout import sidebar  # noqa: E402
 
 #: bars that get shorter; an icon by name would be fetched from a server of Google's
 ICON = Image.new("RGB", (32, 32), "white")
 for place, length in enumerate((26, 18, 11, 6)):
     ICON.paste((59, 130, 196), (3, 4 + 7 * place, 3 + length, 8 + 7 * place))
-
-#: name -> title, icon; the files are not in a folder named pages, which Streamlit would make a menu of on its own
-PAGES = {
-    "overview": ("Overview", ":material/show_chart:"),
-    "benchmark": ("Benchmark", ":material/grid_on:"),
-    "adaptivity": ("Adaptivity", ":material/tune:"),
-    "inside": ("Look inside", ":material/search:"),
-    "speed": ("Memory and speed", ":material/speed:"),
-    "published": ("Published", ":material/menu_book:"),
-    "methods": ("Methods", ":material/list:"),
-}
 
 st.set_page_config(page_title="KV-cache pruning board", page_icon=ICON, layout="wide")
 VIEWS = ROOT / "leaderboard" / "views"

@@ -55,8 +55,8 @@ class Made(NamedTuple):
 
 
 def templates(seed: int) -> Iterator[Made]:
-    from harness.results import Line
-    from harness.summary import BenchmarkFacts, summarise
+    from harness.analysis.summary import BenchmarkFacts, summarise
+    from harness.results.run_folder import Line
 
     for benchmark, methods in product(BENCHMARKS, METHODS):
         subsets, count = BENCHMARKS[benchmark]
@@ -72,7 +72,7 @@ def templates(seed: int) -> Iterator[Made]:
 
 
 def _variants(methods: Sequence[str]) -> Iterator[dict[str, Any]]:
-    from harness.variants import Variant
+    from harness.config.variants import Variant
 
     yield Variant("full").fields()
     for method, removed in product(methods, REMOVED):
@@ -87,7 +87,7 @@ def _score(benchmark: str, subset: str, index: int, variant: dict[str, Any], see
 
 
 def _row(benchmark: str, subset: str, index: int, variant: dict[str, Any], score: float) -> dict[str, Any]:
-    from harness.results import Line
+    from harness.results.run_folder import Line
 
     removed = variant["level"] or 0.0
     line = Line(
@@ -115,7 +115,7 @@ def _row(benchmark: str, subset: str, index: int, variant: dict[str, Any], score
 
 def write(folder: Path, made: Made, model: str, length: int) -> None:
     """A run folder of a template, by the harness's own writer."""
-    from harness.results import RunFolder, append_line
+    from harness.results.run_folder import RunFolder, append_line
 
     samples = {row["sample_id"]: row for row in made.rows}
     variants = {row["variant"]: {name: row[name] for name in ("variant", "method", "options")} for row in made.rows}
@@ -160,7 +160,7 @@ def measure() -> dict[str, tuple[float, float]]:
     """Opens the overview twice and changes the model, in this process."""
     from streamlit.testing.v1 import AppTest
 
-    from leaderboard import library  # noqa: F401  what is imported once is no part of a page
+    from leaderboard.data import library  # noqa: F401  what is imported once is no part of a page
 
     def timed(step: Any) -> tuple[float, float]:
         start, used = time.perf_counter(), time.process_time()
@@ -195,7 +195,7 @@ def main() -> None:
         for name in ("nothing cached", "cached"):
             if name == "cached":
                 start = time.perf_counter()
-                line = [sys.executable, "-m", "leaderboard.warm", str(results)]
+                line = [sys.executable, "-m", "leaderboard.prebuild", str(results)]
                 subprocess.run(line, env=environment, check=True, cwd=ROOT)
                 print(f"{'warm':16}{'all boards':14}{time.perf_counter() - start:7.2f} s", flush=True)
             line = [sys.executable, str(Path(__file__).resolve()), "--measure"]

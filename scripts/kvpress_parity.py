@@ -30,13 +30,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers.utils import logging
 
-from harness import models, provenance
-from harness.engine.masked import MaskedRun
+from harness.config.grid import Grid, plan
+from harness.config.variants import Planned
+from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import Context, Scored, prefill
-from harness.grid import Grid, plan
-from harness.masks import masks
-from harness.prompts import Prompts
-from harness.variants import Planned
+from harness.evaluation import provenance
+from harness.evaluation.keep_masks import masks
+from harness.models import loading
+from harness.models.prompts import Prompts
 from methods.base import ModelInfo
 from methods.kvzap.weights import committed
 
@@ -103,14 +104,14 @@ def main() -> None:
     parser.add_argument("python", help="the Python of kvpress's environment")
     parser.add_argument("gguf", type=Path, help="the model as GGUF; a converted tokenizer does not carry over releases")
     parser.add_argument("--text", type=Path, required=True, help="a file of plain text")
-    parser.add_argument("--model", default=models.DEFAULT_MODEL, help="the same model as it is named here")
+    parser.add_argument("--model", default=loading.DEFAULT_MODEL, help="the same model as it is named here")
     parser.add_argument("--length", type=int, default=1024, help="cached tokens")
     parser.add_argument("--removed", default="0.25,0.5,0.75,0.875")
     parser.add_argument("--work", type=Path, help="keep kvpress's results here; what is there for the same job is used")
     parser.add_argument("--json", type=Path, help="write the figures here")
     asked = parser.parse_args()
     logging.disable_progress_bar()
-    loaded = models.load(asked.model, "cpu", "float32")
+    loaded = loading.load(asked.model, "cpu", "float32")
     prompts = Prompts(loaded.tokenizer, "kvpress")
     text = cut(asked.text.read_text(encoding="utf-8"), prompts, asked.length)
     with tempfile.TemporaryDirectory() as work:

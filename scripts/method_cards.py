@@ -1,4 +1,4 @@
-"""Write ``leaderboard/methods.yaml``: what the registered methods declare, for a board that imports no torch.
+"""Write ``leaderboard/data/methods.yaml``: what the registered methods declare, for a board that imports no torch.
 
     python scripts/method_cards.py           # writes the file
     python scripts/method_cards.py --check   # exits with 1 if it is not what the classes say today
@@ -25,7 +25,7 @@ if str(ROOT) not in sys.path:
 from methods import registry  # noqa: E402
 from methods.base import Method  # noqa: E402
 
-FILE = ROOT / "leaderboard" / "methods.yaml"
+FILE = ROOT / "leaderboard" / "data" / "methods.yaml"
 HEAD = "# Written by scripts/method_cards.py from the methods' classes; edit those, and run it again.\n"
 _ROLE = re.compile(r":(\w+):`([^`]+)`")
 

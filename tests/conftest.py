@@ -12,7 +12,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
 import pytest
 import torch
 
-from harness import models
+from harness.models import loading
 
 if os.environ.get("KVPRUNE_TEST_THREADS"):
     torch.set_num_threads(int(os.environ["KVPRUNE_TEST_THREADS"]))
@@ -25,13 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def stored_model() -> str:
     """The embedded model's name; skips the test where using it would fetch it."""
-    name = models.DEFAULT_MODEL
-    if not any((models.cache_folder() / "models").glob(f"{name}-transformers-{models.transformers.__version__}")):
-        pytest.skip(f"the embedded model {name} is not in {models.cache_folder()}; a first run stores it there")
+    name = loading.DEFAULT_MODEL
+    if not any((loading.cache_folder() / "models").glob(f"{name}-transformers-{loading.transformers.__version__}")):
+        pytest.skip(f"the embedded model {name} is not in {loading.cache_folder()}; a first run stores it there")
     return name
 
 
 @pytest.fixture(scope="session")
-def smollm2(stored_model: str) -> models.Loaded:
+def smollm2(stored_model: str) -> loading.Loaded:
     """SmolLM2 in float64, as the equality tests need it."""
-    return models.load(stored_model, device="cpu", dtype="float64")
+    return loading.load(stored_model, device="cpu", dtype="float64")

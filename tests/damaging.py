@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.base import Sample, content_hash
-from harness.mask_store import About, file_name, write
-from harness.reading import read
+from harness.analysis.run_reader import read
+from harness.results.mask_file import About, file_name, write
 
 ROOT = Path(__file__).parents[1]
 SAMPLES, ITEMS, RUN, SUMMARY, BINS = "samples.jsonl", "items.jsonl", "run.json", "summary.json", "histograms.jsonl"

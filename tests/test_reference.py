@@ -16,12 +16,12 @@ import pytest
 
 import benchmarks.registry
 from benchmarks.base import Request, Sample, content_hash
-from harness import models
-from harness.grid import Grid, plan
-from harness.prompts import Prompts, stop_ids
-from harness.results import Line
-from harness.runner import Evaluator, Item
-from harness.variants import Planned
+from harness.config.grid import Grid, plan
+from harness.config.variants import Planned
+from harness.evaluation.evaluator import Evaluator, Item
+from harness.models import loading
+from harness.models.prompts import Prompts, stop_ids
+from harness.results.run_folder import Line
 
 TRIAL = Path(os.environ.get("KVPRUNE_SHARED") or Path(__file__).parents[2] / "shared") / "data" / "trial"
 QUARTERS = tuple(map(Decimal, ("0.25", "0.5", "0.75")))
@@ -51,11 +51,11 @@ def trial_samples() -> list[Sample]:
 
 
 @pytest.fixture(scope="module")
-def model(stored_model: str) -> models.Loaded:
-    return models.load(stored_model, device="cpu", dtype="float32")
+def model(stored_model: str) -> loading.Loaded:
+    return loading.load(stored_model, device="cpu", dtype="float32")
 
 
-def answer(model: models.Loaded, planned: list[Planned], samples: list[Sample]) -> list[Line]:
+def answer(model: loading.Loaded, planned: list[Planned], samples: list[Sample]) -> list[Line]:
     prompts = Prompts(model.tokenizer)
     stop = stop_ids(prompts, model.lm.model.generation_config)
     needles = benchmarks.registry.get("needles")
@@ -74,7 +74,7 @@ def table(lines: list[Line]) -> dict[str, tuple[int, float]]:
     }
 
 
-def test_the_reference_methods_give_the_reference_answers(model: models.Loaded) -> None:
+def test_the_reference_methods_give_the_reference_answers(model: loading.Loaded) -> None:
     samples = trial_samples()
     methods = ("knorm", "streaming_llm", "kvzip", "kvzip_plus")
     planned = plan(Grid(methods, removed=QUARTERS), model.lm.info).planned
@@ -95,7 +95,7 @@ def test_the_reference_methods_give_the_reference_answers(model: models.Loaded) 
     }
 
 
-def test_the_trial_surrogate_gives_the_reference_answers_and_removed_fractions(model: models.Loaded) -> None:
+def test_the_trial_surrogate_gives_the_reference_answers_and_removed_fractions(model: loading.Loaded) -> None:
     samples = trial_samples()
     threshold = plan(Grid(("kvzap_linear",), thresholds=TAUS, options=(WEIGHTS,)), model.lm.info).planned
     head = plan(Grid(("kvzap_linear",), ("head",), QUARTERS, options=(WEIGHTS,)), model.lm.info).planned
@@ -110,7 +110,7 @@ def test_the_trial_surrogate_gives_the_reference_answers_and_removed_fractions(m
     }
 
 
-def test_the_committed_surrogate_removes_what_the_trial_surrogate_removes(model: models.Loaded) -> None:
+def test_the_committed_surrogate_removes_what_the_trial_surrogate_removes(model: loading.Loaded) -> None:
     samples = trial_samples()
     planned = plan(Grid(("kvzap_linear",), thresholds=TAUS), model.lm.info).planned
     removed = {name: share for name, (_, share) in table(answer(model, planned, samples)).items()}
@@ -119,7 +119,7 @@ def test_the_committed_surrogate_removes_what_the_trial_surrogate_removes(model:
 
 
 def test_kvzip_keeps_a_single_ruler_needle_at_75_percent_removed_where_streaming_llm_loses_it(
-    model: models.Loaded,
+    model: loading.Loaded,
 ) -> None:
     ruler = benchmarks.registry.get("ruler")
     text = Prompts(model.tokenizer).text

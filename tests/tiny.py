@@ -33,8 +33,8 @@ from transformers import (
 from harness.conformance import models
 from harness.conformance.models import VOCABULARY
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Prefix
-from harness.engine.masked import MaskedRun
+from harness.engine.context import Prefix
+from harness.engine.masked_decode import MaskedRun
 
 #: that of ``check-method``, for contexts of a few hundred tokens
 SHAPE: dict[str, Any] = {**models.SHAPE, "max_position_embeddings": 512}

@@ -32,7 +32,7 @@ from harness.cli.flags import (
     flag,
     quiet,
 )
-from harness.defaults import DEFAULT_MODEL
+from harness.config.defaults import DEFAULT_MODEL
 from harness.errors import HarnessError
 
 
@@ -78,16 +78,18 @@ def run(
     """Evaluate pruning methods on benchmarks; the full cache always runs beside them as the control."""
     flags = {name: value for name, value in locals().items() if name != "config" and value not in (None, [])}
     quiet()
-    from harness import job, report, request
-    from harness.execute import execute
+    from harness.config import run_config
+    from harness.evaluation import job
+    from harness.evaluation.execute import execute
+    from harness.reporting import run_table
 
-    resolved = job.resolve(request.build(flags, config))
+    resolved = job.resolve(run_config.build(flags, config))
     try:
-        outcome = execute(resolved, report.progress)
+        outcome = execute(resolved, run_table.progress)
     except KeyboardInterrupt:
         print("stopped; the same command with --resume (without --force) goes on", file=sys.stderr)
         raise typer.Exit(130) from None
-    report.print_outcome(resolved, outcome)
+    run_table.print_outcome(resolved, outcome)
 
 
 @app.command("lm-eval")
@@ -118,15 +120,16 @@ def lm_eval(
     own = ("tasks", "include_path", "num_fewshot", "chat", "json")
     flags = {name: value for name, value in locals().items() if name not in ("own", *own) and value not in (None, [])}
     quiet()
-    from harness import places, request
+    from harness import files
+    from harness.config import run_config
 
-    places.check_file(json)
-    names = request.texts("tasks", tasks)
+    files.check_file(json)
+    names = run_config.texts("tasks", tasks)
     if include_path is not None and not include_path.is_dir():
         raise HarnessError(f"--include-path {include_path} is no folder; give one with lm-eval task files (.yaml)")
-    from harness import lmeval  # seconds, for the library's sake
+    from harness.lmeval import run as lmeval  # seconds, for the library's sake
 
-    result = lmeval.run(request.build(flags), names, include_path, num_fewshot, chat)
+    result = lmeval.run(run_config.build(flags), names, include_path, num_fewshot, chat)
     lmeval.show(result)
     if json:
         lmeval.write(result, json)
@@ -152,24 +155,25 @@ def agreement(
     """How alike methods' scores and kept sets are, and how much of what a question uses each of them keeps."""
     quiet()
     from benchmarks.base import Request
-    from harness import agreement as compared
-    from harness import places, request
-    from harness.agreement_report import print_agreement
-    from harness.grid import parse_removed
+    from harness import files
+    from harness.config import run_config
+    from harness.config.grid import parse_removed
+    from harness.measure import agreement as compared
+    from harness.measure.agreement_tables import print_agreement
     from methods.registry import load_plugin
 
-    places.check_file(json)
-    for path in request.parts(plugin):
+    files.check_file(json)
+    for path in run_config.parts(plugin):
         load_plugin(Path(path))
     fraction = parse_removed(removed)
-    lengths = request.counts("length", length) if length else ()
-    rows = Request(lengths, tuple(request.parts(subset)), limit, data, seed)
-    names = tuple(request.parts(method)) or ("all",)
-    asked = compared.Asked(names, fraction, benchmark, rows, model, device, dtype, request.options(option or []))
+    lengths = run_config.counts("length", length) if length else ()
+    rows = Request(lengths, tuple(run_config.parts(subset)), limit, data, seed)
+    names = tuple(run_config.parts(method)) or ("all",)
+    asked = compared.Asked(names, fraction, benchmark, rows, model, device, dtype, run_config.options(option or []))
     result = compared.agreement(asked)
     print_agreement(result)
     if json:
-        places.write(result, json)
+        files.write(result, json)
 
 
 @app.command("train-kvzap")

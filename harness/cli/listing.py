@@ -14,7 +14,7 @@ from harness.cli.flags import Plugins, Texts, flag, quiet
 @app.command()
 def methods(plugin: Plugins = None) -> None:
     """List the pruning methods: what each is, its paper, phases, default budget, cost and options."""
-    from harness import listings
+    from harness.reporting import listings
 
     listings.print_methods(plugin or [])
 
@@ -40,7 +40,7 @@ def check_method(
 @app.command()
 def benchmarks() -> None:
     """List the benchmarks with their subsets."""
-    from harness import listings
+    from harness.reporting import listings
 
     listings.print_benchmarks()
 
@@ -51,8 +51,8 @@ def models(
 ) -> None:
     """List the embedded model and well-known ones: KV bytes a token and at 128,000 tokens, surrogate overhead."""
     quiet()
-    from harness import listings
-    from harness import models as known
+    from harness.models import loading as known
+    from harness.reporting import listings
 
     if fetch is None:
         listings.print_models()

@@ -8,7 +8,7 @@ import typer
 
 from harness.cli.app import profile
 from harness.cli.flags import Device, Dtype, Json, Model, Texts, flag, quiet
-from harness.defaults import DEFAULT_MODEL
+from harness.config.defaults import DEFAULT_MODEL
 
 #: what profile samples runs: the methods that scripts/kvpress_sweep.py knows too
 COMPARED = ["random", "knorm", "streaming_llm", "kvzip", "kvzip_plus"]
@@ -28,17 +28,19 @@ def profile_sweep(
 ) -> None:
     """Time the grid of methods x removed 0.25, 0.5, 0.75, 0.875: shared against one variant at a time."""
     quiet()
-    from harness import places, report, request
-    from harness import profile as timing
+    from harness import files
+    from harness.config import run_config
+    from harness.measure import timing as timing
+    from harness.reporting import run_table
 
-    places.check_file(json)
-    lengths = request.counts("length", length or "1024,4096")
-    counts = request.counts("new-tokens", new_tokens or "24,128")
-    names = request.parts(method) or ["all"]
+    files.check_file(json)
+    lengths = run_config.counts("length", length or "1024,4096")
+    counts = run_config.counts("new-tokens", new_tokens or "24,128")
+    names = run_config.parts(method) or ["all"]
     result = timing.sweep(model, names, lengths, question_tokens, counts, repeat, device, dtype)
-    report.print_sweep(result)
+    run_table.print_sweep(result)
     if json:
-        places.write(result, json)
+        files.write(result, json)
 
 
 @profile.command("samples")
@@ -56,13 +58,15 @@ def profile_samples(
     """Time the shared grid on real samples; scripts/kvpress_sweep.py runs kvpress on the same ones."""
     quiet()
     from benchmarks.base import Request
-    from harness import places, report, request
-    from harness import profile as timing
+    from harness import files
+    from harness.config import run_config
+    from harness.measure import timing as timing
+    from harness.reporting import run_table
 
-    places.check_file(json)
-    names = request.parts(method) or COMPARED
-    asked = Request((length,), tuple(request.parts(subset)), limit)
+    files.check_file(json)
+    names = run_config.parts(method) or COMPARED
+    asked = Request((length,), tuple(run_config.parts(subset)), limit)
     result = timing.on_samples(model, names, benchmark, asked, device, dtype)
-    report.print_samples_timing(result)
+    run_table.print_samples_timing(result)
     if json:
-        places.write(result, json)
+        files.write(result, json)

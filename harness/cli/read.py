@@ -18,13 +18,14 @@ def score(
     json: Json = None,
 ) -> None:
     """Score the predictions of another program with a benchmark's own metrics. Needs no model."""
-    from harness import places, scoring
+    from harness import files
+    from harness.measure import score_predictions
 
-    places.check_file(json)
-    result = scoring.score(benchmark, predictions)
-    scoring.print_scores(result)
+    files.check_file(json)
+    result = score_predictions.score(benchmark, predictions)
+    score_predictions.print_scores(result)
     if json:
-        places.write(result, json)
+        files.write(result, json)
 
 
 @app.command()
@@ -35,7 +36,7 @@ def report(
 ) -> None:
     """Print results: scores with intervals, paired differences from the control, ranks, areas, alarms. Runs that may be
     compared share a table."""
-    from harness import reporting
+    from harness.reporting import report as reporting
 
     reporting.report(results, form, out)
 
@@ -47,7 +48,8 @@ def compare(
 ) -> None:
     """Paired differences, and the samples on which two variants or two runs differ. A variant is named as tables name
     it, in quotes; two runs are compared on each variant that both have; one run alone gives all its pairs."""
-    from harness import comparing, reporting
+    from harness.reporting import compare as comparing
+    from harness.reporting import report as reporting
 
     reporting.show(comparing.compared(what, samples))
 
@@ -59,7 +61,7 @@ def rescore(
     check: Annotated[bool, typer.Option("--check", help="write nothing; exit code 1 where a score changes")] = False,
 ) -> None:
     """Score stored predictions anew, without a model, and rebuild the summaries."""
-    from harness import rescoring
+    from harness.analysis import rescore as rescoring
 
     outcomes, notes = rescoring.rescore(results, data, check)
     for text in (*rescoring.told(outcomes, check), *(f"note: {note}" for note in notes)):
@@ -75,9 +77,9 @@ def leaderboard(
     browser: Annotated[bool, typer.Option(help="open a browser")] = True,
 ) -> None:
     """Look at results in a browser: curves, tables, samples, published figures. Reads files only."""
-    from harness import board
+    from harness.cli import serve_leaderboard
 
-    raise typer.Exit(board.serve(results or [Path("results")], port, address, browser))
+    raise typer.Exit(serve_leaderboard.serve(results or [Path("results")], port, address, browser))
 
 
 @app.command()

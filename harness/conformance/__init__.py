@@ -12,10 +12,10 @@ no download, a few seconds. What each check asks is in its ``asks``.
 
 from __future__ import annotations
 
-from harness.conformance.catalogue import CHECKS, check_method, prepare
+from harness.conformance.checks import CHECKS, check_method, prepare
+from harness.conformance.pytest_plugin import conformance_tests
 from harness.conformance.report import print_outcomes
 from harness.conformance.suite import FAILED, PASSED, SKIPPED, Check, Outcome, Suite
-from harness.conformance.testing import conformance_tests
 
 __all__ = [
     "CHECKS",

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.conformance.bench import Bench, Ran, some_ids
+from harness.conformance.fixtures import Bench, Ran, some_ids
 from harness.conformance.scoring import overrides, steps_and_scores, well_formed
 from harness.conformance.suite import Skip, expect
 from harness.engine.adapter import LanguageModel
 from harness.engine.decode import Answer, Question
-from harness.engine.evict import Evictor, make_evictors
-from harness.engine.masked import MaskedRun
-from harness.masks import policy_of
+from harness.engine.eviction import Evictor, make_evictors
+from harness.engine.masked_decode import MaskedRun
+from harness.evaluation.keep_masks import policy_of
 from methods.base import Step
 
 #: answer tokens of the eviction check: more than any other check feeds

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig
 
-from harness import models
 from harness.engine.adapter import LanguageModel, describe
 from harness.errors import HarnessError
-from harness.listings import SHAPES
-from harness.models import EMBEDDED
+from harness.models import loading
+from harness.models.loading import EMBEDDED
+from harness.reporting.listings import SHAPES
 from methods.base import ModelInfo
 
 VOCABULARY = 97
@@ -67,7 +67,7 @@ def like(name: str) -> Any:
             "head_dim": shape.head_size,
         }
         return LlamaConfig(**{**SHAPE, **small, **own})
-    config = copy.deepcopy(models.config_of(name).get_text_config())
+    config = copy.deepcopy(loading.config_of(name).get_text_config())
     ends = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
     for key, value in {**small, **ends, "tie_word_embeddings": False}.items():
         setattr(config, key, value)

@@ -8,18 +8,18 @@ from decimal import Decimal
 import torch
 from torch import Tensor
 
+from harness.config.grid import Grid, plan
+from harness.config.variants import Planned
 from harness.conformance import models
-from harness.conformance.bench import PREFIX, Bench, Ran, context_of, left_behind, some_ids
-from harness.conformance.gather import GatheredRun
+from harness.conformance.fixtures import PREFIX, Bench, Ran, context_of, left_behind, some_ids
+from harness.conformance.reference_cache import GatheredRun
 from harness.conformance.suite import Skip, expect
 from harness.engine.adapter import LanguageModel
 from harness.engine.decode import Question
-from harness.engine.evict import make_evictors
-from harness.engine.masked import MaskedRun
+from harness.engine.eviction import make_evictors
+from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import prefill
-from harness.grid import Grid, plan
-from harness.masks import policy_of
-from harness.variants import Planned
+from harness.evaluation.keep_masks import policy_of
 from methods.base import Protection
 
 REMOVED = (Decimal("0.25"), Decimal("0.5"), Decimal("0.75"), Decimal("0.875"))

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.conformance.suite import FAILED, PASSED, SKIPPED, Outcome
-from harness.report import console
+from harness.reporting.run_table import console
 
 STYLES = {PASSED: "green", FAILED: "bold red", SKIPPED: "dim"}
 

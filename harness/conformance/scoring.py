@@ -9,12 +9,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from harness.conformance.bench import PREFIX, Bench, Ran, context_of, unshared
+from harness.config.grid import Grid
+from harness.conformance.fixtures import PREFIX, Bench, Ran, context_of, unshared
 from harness.conformance.suite import Skip, expect
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context
+from harness.engine.context import Context
 from harness.engine.decode import Question
-from harness.grid import Grid
 from methods.base import Method, Observation, Protection, Step
 
 QUESTION = Question((7, 8), 2)

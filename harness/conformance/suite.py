@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.conformance.bench import Bench
+from harness.conformance.fixtures import Bench
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 HERE = Path(__file__).parents[1]  # the harness

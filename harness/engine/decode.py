@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import BLOCK_BYTES, Prefix, Scored, check_positions
-from harness.engine.evict import Policy, make_evictors
-from harness.engine.fitting import AtOnce, in_groups
-from harness.engine.masked import MaskedRun
-from harness.engine.positions import ORIGINAL
+from harness.engine.context import BLOCK_BYTES, Prefix, Scored, check_positions
+from harness.engine.eviction import Policy, make_evictors
+from harness.engine.masked_decode import MaskedRun
+from harness.engine.oom_batching import AtOnce, in_groups
+from harness.engine.rerotation import ORIGINAL
 from harness.engine.sampling import Sampling
 
 

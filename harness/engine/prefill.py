@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import BLOCK_BYTES, Context, Failure, Prefix, Scored, Shown, out_of_memory
-from harness.engine.dense import DenseRun, Observer
-from harness.engine.passes import run_pass
+from harness.engine.context import BLOCK_BYTES, Context, Failure, Prefix, Scored, Shown, out_of_memory
+from harness.engine.dense_forward import DenseRun, Observer
+from harness.engine.extra_passes import run_pass
 from methods.base import Method, MethodError, Observation, Pass
 
 Result = TypeVar("Result")
@@ -29,7 +29,8 @@ def prefill(
     """Run the context once, dense, and score its pairs with every method; extra passes run once for all who share
     them. The cache is not changed by scoring, nor are the hidden states.
 
-    ``later`` are methods that score with a question in view (:mod:`harness.engine.in_view`); what that takes is kept.
+    ``later`` are methods that score with a question in view (:mod:`harness.engine.query_aware`); what that takes is
+    kept.
     """
     book = ScoreBook(methods)
     prefix = Prefix(context, [], [], torch.empty(0))

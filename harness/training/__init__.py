@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import models
 from harness.engine.adapter import describe
 from harness.errors import HarnessError
-from harness.places import check_folder
-from harness.prompts import Prompts
-from harness.training.data import open_corpus
+from harness.files import check_folder
+from harness.models import loading
+from harness.models.prompts import Prompts
+from harness.training.collector import Gatherer
+from harness.training.corpus import open_corpus
+from harness.training.excerpts import Excerpts, Plan, Sizes, make_plan
+from harness.training.feature_store import Store
 from harness.training.fit import NUMBERS, evaluate, fit_linear, fit_mlp, moments_of, rounded
-from harness.training.gather import Gatherer
-from harness.training.plan import Excerpts, Plan, Sizes, make_plan
 from harness.training.progress import Progress
 from harness.training.report import announce, card, show
-from harness.training.store import Store
 from methods.kvzap import files
 from methods.kvzap.method import KVzap
 from methods.kvzap.surrogate import Surrogate, needed_shape
@@ -54,14 +54,14 @@ def train(
     sizes = sizes or Sizes(tokens_per_doc=tokens_per_doc)
     progress = progress or Progress()
     _check(model, kind, out, features, documents, sizes)
-    models.pick_dtype(dtype, models.pick_device(device))
+    loading.pick_dtype(dtype, loading.pick_device(device))
     corpus = open_corpus(data)
-    tokenizer = models.load_tokenizer(model)
+    tokenizer = loading.load_tokenizer(model)
     prompts = Prompts(tokenizer)
     excerpts = Excerpts(corpus, tokenizer, seed, sizes)
     plan = make_plan(excerpts, documents)
     _check_plan(plan, sizes)
-    gatherer = Gatherer(models.load_model(model, device, dtype), prompts, excerpts, features, progress)
+    gatherer = Gatherer(loading.load_model(model, device, dtype), prompts, excerpts, features, progress)
     held_out = gatherer.held_out(plan.held_out)
     training = _training_store(gatherer, plan, kind)
     announce(gatherer, plan, held_out, training, progress)
@@ -82,7 +82,7 @@ def _check(model: str, kind: str, out: Path, features: str, documents: int | Non
     if out.exists() and not out.is_dir():
         raise HarnessError(f"--out {out} is a file; give a folder")
     check_folder(out)
-    config = models.config_of(model)
+    config = loading.config_of(model)
     needed_shape(describe(config, model), kind, features)
     positions, longest = int(config.get_text_config().max_position_embeddings), 2 * sizes.window[1]
     if positions <= longest:

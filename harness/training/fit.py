@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.training.plan import Document
+from harness.training.excerpts import Document
+from harness.training.feature_store import Store
 from harness.training.progress import Progress
-from harness.training.store import Store
 from methods.kvzap.calibration import Calibrated, calibrate, r2
 from methods.kvzap.mlp import fit_layer
 from methods.kvzap.moments import Moments

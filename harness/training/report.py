@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.table import Table
 
-from harness import provenance
+from harness.evaluation import provenance
+from harness.training.collector import Gatherer
+from harness.training.excerpts import Plan
+from harness.training.feature_store import Store
 from harness.training.fit import Figures
-from harness.training.gather import Gatherer
-from harness.training.plan import Plan
 from harness.training.progress import Progress
-from harness.training.store import Store
 from methods.kvzap import mlp, moments
 from methods.kvzap.calibration import LONGER, Calibrated
 from methods.kvzap.surrogate import Surrogate

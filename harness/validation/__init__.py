@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import HarnessError
-from harness.validation import coverage, figures, origin, publishing, schema, stored_masks, tree
+from harness.validation import completeness, file_tree, hashes, privacy, recomputed, schema, stored_masks
 from harness.validation.findings import Finding, finding, quoted_name
-from harness.validation.folder import Submission
+from harness.validation.submission import Submission
 
 #: findings of one code that are listed of a file
 MOST_LISTED = 5
@@ -46,7 +46,7 @@ def validate(path: Path) -> list[Checked]:
 
 
 def _folders(path: Path) -> list[Path]:
-    if any((path / name).is_symlink() or (path / name).exists() for name in tree.FILES):
+    if any((path / name).is_symlink() or (path / name).exists() for name in file_tree.FILES):
         return [path]
     inside = sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))
     return inside or [path]
@@ -59,7 +59,7 @@ def validate_run(path: Path) -> Checked:
         return Checked(path, name, [finding("link", "", None, "is a link")], {}, [])
     try:
         folder = Submission(path)
-        if not any((path / one).exists() or (path / one).is_symlink() for one in tree.FILES):
+        if not any((path / one).exists() or (path / one).is_symlink() for one in file_tree.FILES):
             return Checked(path, name, [finding("not-a-run", "", None, "has no file of a run")], {}, [])
     except OSError as error:
         return Checked(path, name, [finding("unreadable", "", None, f"cannot be read ({error.strerror})")], {}, [])
@@ -84,7 +84,7 @@ def _guarded(check: Check, folder: Submission) -> Iterator[Finding]:
 
 
 def _files(folder: Submission) -> Iterator[Finding]:
-    yield from tree.check_tree(folder.path)
+    yield from file_tree.check_tree(folder.path)
 
 
 def _json(folder: Submission) -> Iterator[Finding]:
@@ -117,28 +117,28 @@ CHECKS: tuple[Check, ...] = (
     _items,
     _samples,
     _histograms,
-    coverage.check_items,
-    coverage.check_labels,
-    coverage.check_record,
-    coverage.check_lines,
-    coverage.check_complete,
-    coverage.check_summary,
-    coverage.check_requested,
-    coverage.check_histograms,
-    figures.check_removed,
-    figures.check_readable,
-    figures.check_scores,
-    figures.check_summary,
-    origin.check_whole,
-    origin.check_prompts,
-    origin.check_data,
-    origin.check_name,
-    origin.check_code,
-    origin.check_commit,
-    publishing.check_shareable,
+    completeness.check_items,
+    completeness.check_labels,
+    completeness.check_record,
+    completeness.check_lines,
+    completeness.check_complete,
+    completeness.check_summary,
+    completeness.check_requested,
+    completeness.check_histograms,
+    recomputed.check_removed,
+    recomputed.check_readable,
+    recomputed.check_scores,
+    recomputed.check_summary,
+    hashes.check_whole,
+    hashes.check_prompts,
+    hashes.check_data,
+    hashes.check_name,
+    hashes.check_code,
+    hashes.check_commit,
+    privacy.check_shareable,
     stored_masks.check_masks,
     stored_masks.check_all_there,
-    publishing.check_texts,
+    privacy.check_texts,
 )
 
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from harness import histograms
-from harness.results import SCHEMA_VERSION, Count, Line, Name, VariantFields
+from harness.results import score_histograms
+from harness.results.run_folder import SCHEMA_VERSION, Count, Line, Name, VariantFields
 from harness.validation.findings import Finding, finding, shown
-from harness.validation.strict import LARGEST, MOST_WRONG, Row
+from harness.validation.json_reader import LARGEST, MOST_WRONG, Row
 
 #: most findings of one row or file
 MOST = 3
@@ -61,7 +61,7 @@ class Seeds(Strict):
 
 
 class Record(Strict):
-    """``run.json`` as :func:`harness.record.run_record` writes it."""
+    """``run.json`` as :func:`harness.evaluation.run_record.run_record` writes it."""
 
     schema_version: Count
     configuration: Configuration
@@ -97,7 +97,7 @@ class Item(Strict):
     answer_prefix: str = ""
 
 
-class Histogram(histograms.Histogram):
+class Histogram(score_histograms.Histogram):
     """A row of ``histograms.jsonl`` with nothing unknown in it."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -107,7 +107,7 @@ class Histogram(histograms.Histogram):
     options: Text
     window: Count
     sinks: Count | Literal["prefix"]
-    counts: Annotated[list[Count], Field(min_length=1, max_length=histograms.MOST_BINS)]
+    counts: Annotated[list[Count], Field(min_length=1, max_length=score_histograms.MOST_BINS)]
 
 
 RECORD: TypeAdapter[Any] = TypeAdapter(Record)

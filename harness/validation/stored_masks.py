@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.mask_reading import read
-from harness.mask_store import StoredMasks, file_name
-from harness.results import AVERAGED, Line
-from harness.validation.coverage import unlike
+from harness.results.mask_file import StoredMasks, file_name
+from harness.results.mask_reading import read
+from harness.results.run_folder import AVERAGED, Line
+from harness.validation.completeness import unlike
+from harness.validation.file_tree import MASKS, MOST_MASK, MOST_MASKS
 from harness.validation.findings import Finding, finding, shown
-from harness.validation.folder import Submission
-from harness.validation.publishing import of_value
-from harness.validation.tree import MASKS, MOST_MASK, MOST_MASKS
+from harness.validation.privacy import of_value
+from harness.validation.submission import Submission
 
 
 def check_masks(folder: Submission) -> Iterator[Finding]:

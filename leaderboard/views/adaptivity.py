@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from leaderboard import adaptivity, histograms, thresholds
-from leaderboard.differences import lines_of
-from leaderboard.frame import brief, frame, guarded, plain
-from leaderboard.keeping import digest
-from leaderboard.library import Entry, distinct
+from leaderboard.data import histograms, thresholds
+from leaderboard.data.differences import lines_of
+from leaderboard.data.disk_cache import digest
+from leaderboard.data.library import Entry, distinct
+from leaderboard.views import adaptivity_sections
+from leaderboard.views.layout import brief, frame, guarded, plain
 
 
 @st.cache_resource(show_spinner="Reading score histograms", max_entries=4)
@@ -45,7 +46,7 @@ for told in broken:
 
 with guarded("The thresholds"):
     everything = [line for own in lines.values() for line in own]
-    sources = adaptivity.source_names(adaptivity.sources(everything, (one.histogram for one in stored)))
+    sources = thresholds.source_names(thresholds.sources(everything, (one.histogram for one in stored)))
     everywhere = sources
     sources = {source: name for source, name in sources.items() if not view.methods or source.method in view.methods}
     if everywhere and not sources:
@@ -63,17 +64,17 @@ with guarded("The thresholds"):
     with right:
         rows = st.segmented_control(
             "Rows",
-            [thresholds.BENCHMARKS, thresholds.SUBSETS],
-            default=thresholds.BENCHMARKS,
+            [adaptivity_sections.BENCHMARKS, adaptivity_sections.SUBSETS],
+            default=adaptivity_sections.BENCHMARKS,
             key="rows",
             bind="query-params",
         )
-    by_subset = rows == thresholds.SUBSETS
+    by_subset = rows == adaptivity_sections.SUBSETS
     with guarded("The thresholds that were run"):
-        thresholds.one_threshold(lines, source, by_subset)
+        adaptivity_sections.one_threshold(lines, source, by_subset)
     with guarded("What a threshold would remove"):
         prompts = histograms.prompts_of(stored, groups, source)
         key = "tau" if source == next(iter(sources)) else f"tau-{digest(brief(sources[source]))[:6]}"
-        thresholds.any_threshold(prompts, lines, boards, source, by_subset, key)
+        adaptivity_sections.any_threshold(prompts, lines, boards, source, by_subset, key)
     with guarded("The fixed budgets"):
-        thresholds.fixed_budgets(boards, source)
+        adaptivity_sections.fixed_budgets(boards, source)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from leaderboard.cards import Card, cards, plugin_cards
-from leaderboard.criteria import NOT_MEASURED, fidelity_group, rows
-from leaderboard.frame import View, frame, guarded, pick, plain
+from leaderboard.data.criteria import NOT_MEASURED, fidelity_group, rows
+from leaderboard.data.method_cards import Card, cards, plugin_cards
+from leaderboard.views.layout import View, frame, guarded, pick, plain
 
 
 def criteria(view: View, known: list[Card]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from harness.errors import HarnessError
-from leaderboard import published_charts as charts
-from leaderboard.frame import plain
-from leaderboard.published import load, r2_points, results_table, rollout_points, table
+from leaderboard.charts import published as charts
+from leaderboard.data.published import load, r2_points, results_table, rollout_points, table
+from leaderboard.views.layout import plain
 
 st.title("Published, not measured here")
 st.caption(

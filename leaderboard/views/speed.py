@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from leaderboard.frame import frame, guarded, pick, plain
-from leaderboard.speed import FIGURES, Figure, measured, speed_chart
+from leaderboard.data.speed import FIGURES, Figure, measured, speed_chart
+from leaderboard.views.layout import frame, guarded, pick, plain
 
 
 def not_measured(missing: Sequence[Figure], expanded: bool) -> None:

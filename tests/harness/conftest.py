@@ -12,11 +12,11 @@ import pytest
 import benchmarks.registry
 import methods.registry
 from harness import cli as command_line
-from harness import models
+from harness.config.grid import Grid, plan
 from harness.engine.adapter import LanguageModel
-from harness.grid import Grid, plan
-from harness.prompts import Prompts
-from harness.runner import Evaluator
+from harness.evaluation.evaluator import Evaluator
+from harness.models import loading
+from harness.models.prompts import Prompts
 from tests.harness.driving import Ran, Runs
 from tests.harness.toys import Broken, Carded, Toy, save_model, toy_tokenizer
 from tests.tiny import tiny
@@ -69,7 +69,7 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def refuse(*_: Any) -> None:
         raise AssertionError("the model was loaded")
 
-    return lambda: monkeypatch.setattr(models, "load_model", refuse)
+    return lambda: monkeypatch.setattr(loading, "load_model", refuse)
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.grid import Grid, plan
-from harness.results import Line
-from harness.runner import Evaluator, Item
-from harness.variants import Plan
+from harness.config.grid import Grid, plan
+from harness.config.variants import Plan
+from harness.evaluation.evaluator import Evaluator, Item
+from harness.results.run_folder import Line
 from methods.base import ModelInfo
 from tests.harness.toys import Toy, toy_sample
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.results import Line, RunFolder, append_line
-from harness.summary import BenchmarkFacts, summarise
-from harness.variants import Variant
+from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.config.variants import Variant
+from harness.results.run_folder import Line, RunFolder, append_line
 
 FULL = Variant("full")
 KNORM = Variant("knorm", "head", "removed", 0.5)

@@ -11,9 +11,9 @@ import pytest
 import torch
 from scipy import stats
 
-from harness.agreement import attention_of, rank_correlations, shares
-from harness.engine.cache import Context
+from harness.engine.context import Context
 from harness.engine.prefill import prefill
+from harness.measure.agreement import attention_of, rank_correlations, shares
 from tests.harness.driving import Ran
 from tests.tiny import Plain, some_ids, some_masks, tiny
 

@@ -13,7 +13,7 @@ import pytest
 
 import benchmarks.registry
 from benchmarks.base import Request, Sample, Score, Text
-from harness import models
+from harness.models import loading
 from tests.harness.driving import Ran, Runs, contents, shorten
 from tests.harness.test_thinking import ALWAYS, SWITCH
 from tests.harness.toys import Toy, toy_sample
@@ -53,7 +53,7 @@ SMALL = ("--method", "knorm,h2o,kvzip", "--keep-tokens", "40", "--max-new-tokens
 
 @pytest.fixture
 def refused(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Callable[[Ran], str]:
-    monkeypatch.setattr(models, "load_model", None)  # any use of it is a traceback
+    monkeypatch.setattr(loading, "load_model", None)  # any use of it is a traceback
 
     def check(done: Ran) -> str:
         assert (done.code, done.out, "Traceback" in done.err) == (2, "", False), done

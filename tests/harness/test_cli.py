@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import models
+from harness.models import loading
 from tests.harness.driving import Ran, Runs
 
 TOY = ("--benchmark", "toy", "--limit", "1", "--subset", "red")
@@ -22,7 +22,7 @@ def refused(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
     def call(*args: object, loads: bool = False) -> str:
         if not loads:
-            monkeypatch.setattr(models, "load_model", None)  # any use of it is a traceback
+            monkeypatch.setattr(loading, "load_model", None)  # any use of it is a traceback
         done = runs(*args)
         assert (done.code, done.out) == (2, ""), done
         assert done.err.startswith("error: "), done.err
@@ -158,9 +158,9 @@ def test_a_damaged_model_under_force_keeps_the_old_run(runs: Runs, monkeypatch: 
     before = (runs.folder / "samples.jsonl").read_bytes()
 
     def damaged(*_: object) -> None:
-        raise models.HarnessError("damaged")
+        raise loading.HarnessError("damaged")
 
-    monkeypatch.setattr(models, "load_model", damaged)
+    monkeypatch.setattr(loading, "load_model", damaged)
     assert runs(*TOY, "--method", "knorm", "--force").code == 2
     assert (runs.folder / "samples.jsonl").read_bytes() == before
 
@@ -233,6 +233,6 @@ def test_an_unexpected_fault_keeps_its_traceback(runs: Runs, monkeypatch: pytest
     def fault(*_: object) -> None:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("harness.execute.execute", fault)
+    monkeypatch.setattr("harness.evaluation.execute.execute", fault)
     with pytest.raises(ZeroDivisionError, match="ours"):
         runs(*TOY, "--method", "knorm")

@@ -11,14 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import job, request
+from harness.config import run_config
+from harness.config.grid import Grid, plan
+from harness.config.variants import Variant, build_from_options
 from harness.engine.prefill import Context, Prefix, Scored
 from harness.errors import HarnessError
-from harness.grid import Grid, plan
-from harness.masks import Masks, masks
-from harness.models import Loaded
-from harness.prompts import Prompts
-from harness.variants import Variant, build_from_options
+from harness.evaluation import job
+from harness.evaluation.keep_masks import Masks, masks
+from harness.models.loading import Loaded
+from harness.models.prompts import Prompts
 from methods.base import MethodError, ModelInfo
 from methods.budgets import kvpress_kept
 from tests.harness.driving import HALF, Runs, planned
@@ -194,7 +195,7 @@ def test_the_embedded_models_prompts_are_kvpress_prompts_with_and_without_compat
 def test_one_run_has_one_way_to_put_prompts_together(model_folder: Path, tmp_path: Path, toys: None) -> None:
     asked = {"benchmark": "toy", "method": "knorm,random", "removed": "0.9", "limit": "1", "out": str(tmp_path)}
     mixed = {**asked, "option": "knorm.compat=kvpress"}
-    resolved = job.resolve(request.build({**mixed, "model": str(model_folder)}))  # the template makes both the same
+    resolved = job.resolve(run_config.build({**mixed, "model": str(model_folder)}))  # the template makes both the same
     assert [p.method.compat for p in resolved.plan.planned] == ["", "kvpress", ""]
     bare = save_model(tmp_path / "bare")
     tokenizer = toy_tokenizer()
@@ -203,8 +204,8 @@ def test_one_run_has_one_way_to_put_prompts_together(model_folder: Path, tmp_pat
         file.unlink()
     tokenizer.save_pretrained(bare)
     with pytest.raises(HarnessError, match="cannot share a run; give --compat kvpress for all methods"):
-        job.resolve(request.build({**mixed, "model": str(bare)}))
-    whole = job.resolve(request.build({**asked, "compat": "kvpress", "model": str(bare)}))
+        job.resolve(run_config.build({**mixed, "model": str(bare)}))
+    whole = job.resolve(run_config.build({**asked, "compat": "kvpress", "model": str(bare)}))
     sample = whole.items[0].sample
     assert whole.prompts.question(sample.question, "")[-1:] == tuple(whole.prompts.encode("\n"))
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from harness.analysis.summary import BenchmarkFacts, summarise
 from harness.engine import decode
-from harness.results import Line
-from harness.runner import Evaluator, Item
-from harness.summary import BenchmarkFacts, summarise
+from harness.evaluation.evaluator import Evaluator, Item
+from harness.results.run_folder import Line
 from tests.harness.driving import decimals, evaluate, some
 
 SAMPLING = {"temperature": 0.8, "top_p": 0.95, "top_k": 20}

@@ -14,14 +14,14 @@ import torch
 
 from benchmarks.base import Request
 from benchmarks.fidelity import Fidelity
-from harness import reference
 from harness.engine.adapter import LanguageModel
-from harness.engine.forced import Reading
 from harness.engine.prefill import prefill
-from harness.masks import masks
-from harness.prompts import Prompts
-from harness.results import MOST_FIGURE
-from harness.runner import Evaluator, Item
+from harness.engine.teacher_forcing import Reading
+from harness.evaluation import teacher_forced
+from harness.evaluation.evaluator import Evaluator, Item
+from harness.evaluation.keep_masks import masks
+from harness.models.prompts import Prompts
+from harness.results.run_folder import MOST_FIGURE
 from methods.kvzip import REPEAT_ALL, REPEAT_FROM
 from tests.harness.driving import HALF, Ran, Runs, contents, evaluate, shorten
 from tests.harness.toys import Toy, toy_sample
@@ -41,13 +41,13 @@ def forced(prompts: Prompts, kind: str = "", count: int = 1, source: str = "toy"
 def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """The question and the target of each batch that read one."""
     seen = []
-    real = reference.read_all
+    real = teacher_forced.read_all
 
     def noting(lm: Any, scored: Any, keep: Any, question: Any, target: Any, *rest: Any) -> Any:
         seen.append((tuple(question), tuple(target)))
         return real(lm, scored, keep, question, target, *rest)
 
-    monkeypatch.setattr(reference, "read_all", noting)
+    monkeypatch.setattr(teacher_forced, "read_all", noting)
     return seen
 
 
@@ -240,7 +240,7 @@ def test_a_reading_far_from_the_full_caches_is_a_figure_that_lines_may_have() ->
     near, far = (
         Reading(torch.tensor([0.0]), torch.tensor([True]), torch.tensor([nll]), (1,)) for nll in (0.0, 10_000.0)
     )
-    metrics = reference.outcome([near], [far])["metrics"]
+    metrics = teacher_forced.outcome([near], [far])["metrics"]
     assert metrics["ppl_ratio"] == MOST_FIGURE
     assert np.isfinite(np.square(metrics["ppl_ratio"]))
 

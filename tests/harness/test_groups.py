@@ -8,10 +8,10 @@ from typing import ClassVar
 import pytest
 
 import benchmarks.registry
-from harness.groups import group_means, group_table
-from harness.results import Line
-from harness.summary import BenchmarkFacts, summarise
-from harness.variants import Variant
+from harness.analysis.subset_groups import group_means, group_table
+from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.config.variants import Variant
+from harness.results.run_folder import Line
 from tests.harness.driving import Runs
 from tests.harness.toys import Toy
 

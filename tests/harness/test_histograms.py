@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.results import Line
-from harness.runner import Evaluator, Item
+from harness.evaluation.evaluator import Evaluator, Item
+from harness.results.run_folder import Line
 from tests.harness.driving import evaluate, some
 
 

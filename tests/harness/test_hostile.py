@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import methods.registry
-from harness import models
+from harness.analysis.run_reader import Reading
 from harness.engine.adapter import describe
 from harness.errors import HarnessError
-from harness.reading import Reading
-from harness.results import RunFolder
-from harness.training.data import open_corpus
+from harness.models import loading
+from harness.results.run_folder import RunFolder
+from harness.training.corpus import open_corpus
 from methods.base import MethodError
 from methods.kvzap import files
 from methods.kvzap.surrogate import Surrogate, needed_shape
@@ -75,7 +75,7 @@ def test_check_method_does_not_check_a_built_in_in_place_of_a_plugins_own(
 
 
 def test_no_path_of_a_surrogate_is_in_the_results(runs: Runs, tmp_path: Path) -> None:
-    info = describe(models.config_of(str(runs.model)), str(runs.model))
+    info = describe(loading.config_of(str(runs.model)), str(runs.model))
     for number in range(2):
         torch.manual_seed(number)
         shape = needed_shape(info, "linear", "hidden")

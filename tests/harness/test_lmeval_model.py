@@ -14,16 +14,16 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
-from harness import lmeval_model
+from harness.config.grid import Grid, plan
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context
+from harness.engine.context import Context
 from harness.engine.prefill import prefill
 from harness.errors import HarnessError
-from harness.grid import Grid, plan
-from harness.lmeval_model import KvpruneLM, Shared
-from harness.masks import masks
-from harness.models import Loaded
-from harness.prompts import Prompts
+from harness.evaluation.keep_masks import masks
+from harness.lmeval import model
+from harness.lmeval.model import KvpruneLM, Shared
+from harness.models.loading import Loaded
+from harness.models.prompts import Prompts
 from tests.harness.driving import HALF, Ran
 from tests.tiny import Plain, greedy
 
@@ -109,7 +109,7 @@ def test_the_full_cache_gives_the_figures_of_lm_evals_own_model(model_folder: Pa
 def test_a_greedy_continuation_is_called_so(shared: Shared, toy_lm: LanguageModel) -> None:
     text = f"{DOCS[0]['context']} and"
     best = greedy(toy_lm.model, shared.encode(text), 1)[0]
-    jobs = [lmeval_model.Job(shared.prompt(text, DOCS[0], "toy"), (token,)) for token in (best, (best + 1) % 300)]
+    jobs = [model.Job(shared.prompt(text, DOCS[0], "toy"), (token,)) for token in (best, (best + 1) % 300)]
     assert [one.greedy for one in shared.answer(jobs, 0)] == [True, False]
 
 
@@ -143,7 +143,7 @@ def test_choices_and_answers_are_those_of_gathered_caches(shared: Shared, toy_lm
     assert lm.generate_until([writing(doc)]) == [expected]
     assert lm.generate_until([writing(doc, until=[expected[1]])]) == [expected.split(expected[1])[0]]
     if index:
-        assert lmeval_model.mean_removed(shared, index) == pytest.approx(0.5, abs=0.05)
+        assert model.mean_removed(shared, index) == pytest.approx(0.5, abs=0.05)
 
 
 def test_what_is_pruned_is_the_context_or_all_but_the_last_token(shared: Shared) -> None:
@@ -168,8 +168,8 @@ def test_what_is_pruned_is_the_context_or_all_but_the_last_token(shared: Shared)
 
 def test_choices_and_variants_share_one_prefill(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    real = lmeval_model.prefill
-    monkeypatch.setattr(lmeval_model, "prefill", lambda *args: seen.append(args[1]) or real(*args))
+    real = model.prefill
+    monkeypatch.setattr(model, "prefill", lambda *args: seen.append(args[1]) or real(*args))
     requests = [one for doc in DOCS[:2] for one in asking(doc)]
     found = [lm.loglikelihood(requests) for lm in KvpruneLM.all(shared)]
     assert len(seen) == 2 and len(found) == 3

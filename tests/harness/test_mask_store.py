@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import mask_reading, mask_store
 from harness.errors import HarnessError
-from harness.mask_reading import read
-from harness.mask_store import About, StoredMasks, file_name, write
+from harness.results import mask_file, mask_reading
+from harness.results.mask_file import About, StoredMasks, file_name, write
+from harness.results.mask_reading import read
 from tests.harness.driving import ROOT
 
 SHAPE = (3, 2, 13)
@@ -136,7 +136,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
 def test_masks_that_could_not_be_read_back_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"MOST_BYTES": 2000, "MOST_TEXT": 50, "MOST_PAIRS": 77}.items():
         with monkeypatch.context() as patched:
-            patched.setattr(mask_store, name, value)
+            patched.setattr(mask_file, name, value)
             with pytest.raises(HarnessError, match="too large to store"):
                 stored(tmp_path / "m.npz")
     assert list(tmp_path.iterdir()) == []

@@ -16,11 +16,11 @@ import pytest
 
 from benchmarks.longbench import CATEGORIES, LongBench
 from benchmarks.ruler import Ruler
-from harness.passk import pass_at_k
-from harness.results import Line
-from harness.stats import mean_interval
-from harness.summary import BenchmarkFacts, summarise
-from harness.variants import Variant
+from harness.analysis.pass_at_k import pass_at_k
+from harness.analysis.stats import mean_interval
+from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.config.variants import Variant
+from harness.results.run_folder import Line
 from tests.harness.driving import Ran
 from tests.harness.made_runs import FACTS, FULL, KEYDIFF, KNORM, both, edit_json, lines_of, write_run
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness import middle
-from harness.prompts import Prompts
-from harness.runner import Evaluator, Item
+from harness.evaluation.evaluator import Evaluator, Item
+from harness.models import truncation
+from harness.models.prompts import Prompts
 from tests.harness.driving import HALF, evaluate, some
 from tests.harness.toys import Toy, toy_sample
 
@@ -37,7 +37,7 @@ def test_the_middle_of_the_document_is_left_out_and_nothing_else(
     sample = document(length, chat_template=chat_template).sample
     seen = sample.question if query_aware else ""
     whole = toy_prompts.context(sample.context + seen, chat_template)
-    found = middle.fitted(toy_prompts, sample, MOST, query_aware)
+    found = truncation.fitted(toy_prompts, sample, MOST, query_aware)
     before = len(toy_prompts.context(HEAD, chat_template).ids)
     after = len(ids(toy_prompts, seen))
     assert len(found.ids) == MOST - PASS and found.cut == len(whole.ids) - len(found.ids)
@@ -52,20 +52,20 @@ def test_the_middle_of_the_document_is_left_out_and_nothing_else(
 def test_what_fits_stays_whole(toy_prompts: Prompts) -> None:
     used = len(toy_prompts.context(document(0).sample.context).ids)
     for length, cut in ((MOST - PASS - used, 0), (MOST - PASS - used + 1, 1)):
-        found = middle.fitted(toy_prompts, document(length).sample, MOST)
+        found = truncation.fitted(toy_prompts, document(length).sample, MOST)
         assert (found.cut, len(found.ids)) == (cut, MOST - PASS)
 
 
 def test_the_answer_has_its_room_where_it_takes_more_than_an_extra_pass(toy_prompts: Prompts) -> None:
     sample = document(800, max_new_tokens=300).sample
     question = toy_prompts.question(sample.question, sample.answer_prefix)
-    found = middle.fitted(toy_prompts, sample, MOST)
+    found = truncation.fitted(toy_prompts, sample, MOST)
     assert len(found.ids) + len(question) + 300 == MOST
 
 
 def test_a_large_model_keeps_room_for_kvzip_s_pass(toy_prompts: Prompts) -> None:
-    assert middle.room(toy_prompts, document(10).sample, 8192) == 8192 - 2112
-    assert middle.room(toy_prompts, document(10, max_new_tokens=8000).sample, 8192) == 8192 - 8000 - len(
+    assert truncation.room(toy_prompts, document(10).sample, 8192) == 8192 - 2112
+    assert truncation.room(toy_prompts, document(10, max_new_tokens=8000).sample, 8192) == 8192 - 8000 - len(
         toy_prompts.question(" number 0?", " It is")
     )
 
@@ -73,14 +73,14 @@ def test_a_large_model_keeps_room_for_kvzip_s_pass(toy_prompts: Prompts) -> None
 @pytest.mark.parametrize("changes", [{"cut_from": None}, {"max_new_tokens": 440}])
 def test_a_prompt_without_a_document_or_room_is_not_cut(toy_prompts: Prompts, changes: dict[str, Any]) -> None:
     sample = document(600, **changes).sample
-    assert middle.fitted(toy_prompts, sample, MOST) == toy_prompts.context(sample.context)
+    assert truncation.fitted(toy_prompts, sample, MOST) == toy_prompts.context(sample.context)
 
 
 def test_a_token_across_the_border_belongs_to_the_instruction_or_to_the_document(toy_prompts: Prompts) -> None:
     text = "Several access codes are written down somewhere in these notes. " * 40
     for start in range(60, 75):  # in the middle of words too
         sample = some(1, context=text, cut_from=start)[0].sample
-        whole, found = toy_prompts.context(text), middle.fitted(toy_prompts, sample, MOST)
+        whole, found = toy_prompts.context(text), truncation.fitted(toy_prompts, sample, MOST)
         head = toy_prompts.decode(found.ids[found.prefix :][: len(ids(toy_prompts, text[:start])) + 40])
         assert text.startswith(head) and len(head) > start
         assert (
@@ -130,7 +130,7 @@ def _question(evaluator: Callable[..., Evaluator]) -> int:
 def test_questions_on_one_cut_document_share_a_prefill(
     evaluator: Callable[..., Evaluator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness import runner
+    from harness.evaluation import evaluator as runner
 
     seen: list[int] = []
 

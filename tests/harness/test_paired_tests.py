@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from harness.stats import EXACT, PERMUTATIONS, area, holm, mcnemar, mean_interval, mean_intervals, sign_flips
+from harness.analysis.stats import EXACT, PERMUTATIONS, area, holm, mcnemar, mean_interval, mean_intervals, sign_flips
 
 
 def one(values: list[float], seed: int = 0) -> tuple[float, bool]:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from harness.pairs import all_pairs, scores_of
-from harness.stats import mean_interval
-from harness.summary import BenchmarkFacts
+from harness.analysis.paired_tests import all_pairs, scores_of
+from harness.analysis.stats import mean_interval
+from harness.analysis.summary import BenchmarkFacts
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, RANDOM, both, lines_of, summary_of
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.passk import pass_at_k, rollout_metrics, standard_error
-from harness.results import Line
-from harness.stats import mean_interval
-from harness.summary import BenchmarkFacts, summarise
-from harness.variants import Variant
+from harness.analysis.pass_at_k import pass_at_k, rollout_metrics, standard_error
+from harness.analysis.stats import mean_interval
+from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.config.variants import Variant
+from harness.results.run_folder import Line
 
 KNORM = Variant("knorm", "head", "removed", 0.5, phase="both")
 FACTS = {"toy": BenchmarkFacts(1, 0.0, answer_limit=100, pass_at=(1, 4), cross_check="second")}

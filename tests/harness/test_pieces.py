@@ -10,8 +10,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from harness.models import load_tokenizer
-from harness.pieces import HALF, pieces
+from harness.models.loading import load_tokenizer
+from harness.models.token_text import HALF, pieces
 from tests.harness.toys import toy_tokenizer
 
 TEXTS = [

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness import runner
+from harness.config.grid import Grid, plan
 from harness.errors import HarnessError
-from harness.grid import Grid, plan
-from harness.prompts import Prompts
-from harness.runner import Evaluator
+from harness.evaluation import evaluator as runner
+from harness.evaluation.evaluator import Evaluator
+from harness.models.prompts import Prompts
 from tests.harness.driving import HALF, INFO, Runs, evaluate, some
 
 TOY = ("--benchmark", "toy", "--subset", "red", "--limit", "1", "--removed", "0.5")

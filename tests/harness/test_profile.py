@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import models, profile
-from harness.profile import Sweep
+from harness.measure import timing
+from harness.measure.timing import Sweep
+from harness.models import loading
 from tests.harness.driving import Ran
 from tests.harness.toys import Toy
 
@@ -47,13 +48,13 @@ def test_shared_and_single_runs_give_the_same_tokens(bench: Sweep) -> None:
 
 def test_a_single_run_has_a_prefill_for_each_variant(bench: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    real = profile.prefill
+    real = timing.prefill
 
     def counting(lm: object, context: object, methods: list[object]) -> object:
         calls.append(len(methods))
         return real(lm, context, methods)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(profile, "prefill", counting)
+    monkeypatch.setattr(timing, "prefill", counting)
     prompt = bench.random_prompt(20, 3, 1)
     bench.shared(prompt)
     bench.single(prompt)
@@ -116,6 +117,6 @@ def test_bad_input_gets_one_message(
 
 
 def test_no_model_is_loaded_for_a_method_that_is_not_there(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "load", None)
+    monkeypatch.setattr(loading, "load", None)
     with pytest.raises(ValueError, match="unknown method"):
         Sweep(str(model_folder), ["nothing"])

@@ -13,16 +13,17 @@ import torch
 from torch import Tensor
 
 from benchmarks import question_rows
-from harness import question_masks, runner
+from harness.config.query_modes import MODES, resolve
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context
-from harness.engine.in_view import score_in_view
+from harness.engine.context import Context
 from harness.engine.prefill import prefill
+from harness.engine.query_aware import score_in_view
 from harness.errors import HarnessError
-from harness.prompts import Prompts
-from harness.query_modes import MODES, resolve
-from harness.results import Line
-from harness.runner import Evaluator, Item
+from harness.evaluation import evaluator as runner
+from harness.evaluation import query_aware_masks
+from harness.evaluation.evaluator import Evaluator, Item
+from harness.models.prompts import Prompts
+from harness.results.run_folder import Line
 from methods.base import Method
 from methods.expected_attention import ExpectedAttention
 from methods.h2o import H2O
@@ -190,7 +191,7 @@ def test_one_prefill_serves_all_modes_and_a_deployment_pays_by_mode(
     evaluator: Callable[..., Evaluator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = {"prefill": 0, "in view": 0}
-    real_prefill, real_view = runner.prefill, question_masks.score_in_view
+    real_prefill, real_view = runner.prefill, query_aware_masks.score_in_view
 
     def counting(name: str, real: Any) -> Any:
         def call(*args: Any) -> Any:
@@ -200,7 +201,7 @@ def test_one_prefill_serves_all_modes_and_a_deployment_pays_by_mode(
         return call
 
     monkeypatch.setattr(runner, "prefill", counting("prefill", real_prefill))
-    monkeypatch.setattr(question_masks, "score_in_view", counting("in view", real_view))
+    monkeypatch.setattr(query_aware_masks, "score_in_view", counting("in view", real_view))
     lines = evaluate(evaluator("h2o", "tova", removed=HALF, query_modes=MODES), [*pair(0), *pair(1)])
     assert count == {"prefill": 2, "in view": 4}
     paid = {
@@ -236,7 +237,7 @@ def test_memory_that_runs_out_with_a_question_in_view_fails_those_modes_alone(
     def full(*_: Any) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(question_masks, "score_in_view", full)
+    monkeypatch.setattr(query_aware_masks, "score_in_view", full)
     lines = evaluate(evaluator("h2o", removed=HALF, query_modes=MODES), pair())
     assert {(line.query_mode, line.status, line.reason) for line in lines} == {
         ("agnostic", "ok", None),

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis.boards import boards
+from harness.analysis.run_reader import find
 from harness.errors import HarnessError
-from harness.merging import boards
-from harness.reading import find
-from harness.results import RunFolder
+from harness.results.run_folder import RunFolder
 from tests.harness.made_runs import FULL, both, edit_json, lines_of, summary_of, write_run
 
 
@@ -28,7 +28,7 @@ def test_a_control_at_the_floor_without_an_overall_score_has_its_alarm() -> None
 
 
 def test_an_infinite_threshold_leaves_the_summary_json() -> None:
-    from harness.variants import Variant
+    from harness.config.variants import Variant
 
     variants = [Variant(name, "threshold", "threshold", float("-inf")) for name in ("kvzap_mlp", "kvzap_linear")]
     lines = [lines_of(FULL, both(95)), *(lines_of(one, both(90), removed=0.0) for one in variants)]

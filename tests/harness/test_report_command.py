@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from harness.merging import boards
-from harness.reading import find
-from harness.results import RunFolder
-from harness.summary import BenchmarkFacts, summarise
+from harness.analysis.boards import boards
+from harness.analysis.run_reader import find
+from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.results.run_folder import RunFolder
 from tests.harness.driving import COMMITTED, Ran, contents
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, RANDOM, both, edit_json, lines_of, write_run
 
@@ -285,8 +285,8 @@ def test_a_whole_run_is_counted_and_not_parsed(
     path.write_bytes(data[:-1])  # a last line without its end is a line
     shorten(results / "first", "whole", packed)
     parsed: list[Path] = []
-    monkeypatch.setattr("harness.results._read", parsed.append)
-    monkeypatch.setattr("harness.results._BLOCK", 1_000)  # lines longer than a block, ends at its edges
+    monkeypatch.setattr("harness.results.run_folder._read", parsed.append)
+    monkeypatch.setattr("harness.results.run_folder._BLOCK", 1_000)  # lines longer than a block, ends at its edges
     assert cli("report", results).code == 0
     assert parsed == []
     assert RunFolder(results / "first").count() == 96

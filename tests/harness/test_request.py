@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from harness.config.run_config import RunRequest, build, counts
 from harness.errors import HarnessError
-from harness.request import RunRequest, build, counts
 
 
 def from_yaml(folder: Path, text: str, **flags: Any) -> RunRequest:

@@ -12,8 +12,8 @@ import pytest
 
 import benchmarks.registry
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text
-from harness.execute import alone
-from harness.results import RunFolder
+from harness.evaluation.execute import alone
+from harness.results.run_folder import RunFolder
 from tests.harness.driving import COMMITTED, QUICK, Ran, Runs, contents
 from tests.harness.made_runs import edit_json
 from tests.harness.toys import Toy, checksum, toy_sample

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from harness.config.variants import Variant
 from harness.errors import HarnessError
-from harness.results import SCHEMA_VERSION, Line, RunFolder, append_line, write_atomically
-from harness.variants import Variant
+from harness.results.run_folder import SCHEMA_VERSION, Line, RunFolder, append_line, write_atomically
 
 HISTOGRAM = {"sample_id": "s0", "method": "m", "options": "{}", "window": 0, "sinks": 0, "counts": [1]}
 

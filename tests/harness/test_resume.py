@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from harness import execute, provenance
-from harness.results import RunFolder
+from harness.evaluation import execute, provenance
+from harness.results.run_folder import RunFolder
 from tests.harness.driving import QUICK, Runs, contents, shorten
 
 pytestmark = pytest.mark.usefixtures("toys")

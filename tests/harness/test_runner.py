@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from harness import question_masks, runner
-from harness.masks import masks
-from harness.prompts import Prompts
-from harness.runner import Evaluator, accounting
+from harness.evaluation import evaluator as runner
+from harness.evaluation import query_aware_masks
+from harness.evaluation.evaluator import Evaluator, accounting
+from harness.evaluation.keep_masks import masks
+from harness.models.prompts import Prompts
 from tests.harness.driving import HALF, decimals, evaluate, some
 from tests.harness.toys import checksum
 
@@ -117,7 +118,7 @@ def test_removed_is_measured_from_the_masks(
         seen.append(masks(*args))
         return seen[-1]
 
-    monkeypatch.setattr(question_masks, "masks", keeping)
+    monkeypatch.setattr(query_aware_masks, "masks", keeping)
     made = evaluator("carded", "kvzip", "knorm", budgets=("global", "threshold"), thresholds=(-2.2,))
     lines = evaluate(made, some(1))
     question = len(made.prompts.question(" number 0?", " It is"))

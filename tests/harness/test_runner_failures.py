@@ -10,10 +10,10 @@ import torch
 from pydantic import ValidationError
 
 from benchmarks.base import Score
-from harness import runner
-from harness.grid import Grid, plan
-from harness.prompts import Prompts
-from harness.runner import Evaluator
+from harness.config.grid import Grid, plan
+from harness.evaluation import evaluator as runner
+from harness.evaluation.evaluator import Evaluator
+from harness.models.prompts import Prompts
 from tests.harness.driving import HALF, evaluate, some
 from tests.harness.toys import FAILURES, Toy
 from tests.tiny import tiny

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import stats
-from harness.pairs import all_pairs
-from harness.results import Line
-from harness.stats import DRAWS, mean_interval, mean_intervals, unit_sums
-from harness.summary import BenchmarkFacts, summarise
-from harness.variants import Variant
+from harness.analysis import stats
+from harness.analysis.paired_tests import all_pairs
+from harness.analysis.stats import DRAWS, mean_interval, mean_intervals, unit_sums
+from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.config.variants import Variant
+from harness.results.run_folder import Line
 from tests.harness.driving import Ran
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, write_run
 

@@ -13,20 +13,22 @@ import pytest
 
 import benchmarks.registry
 from benchmarks import question_rows
-from harness import mask_reading, mask_store, provenance, runner
+from harness.analysis.run_reader import read
+from harness.config.query_modes import MODES
+from harness.config.run_config import RunRequest, build
 from harness.engine.adapter import LanguageModel
 from harness.engine.prefill import prefill
 from harness.errors import HarnessError
-from harness.mask_keeping import MaskKeeper, first_of_each
-from harness.mask_store import StoredMasks, path_of
-from harness.masks import masks
-from harness.prompts import Prompts
-from harness.query_modes import MODES
-from harness.reading import read
-from harness.request import RunRequest, build
-from harness.results import Line
-from harness.runner import Evaluator, Item
-from leaderboard.inside import sample_view, samples_with_masks
+from harness.evaluation import evaluator as runner
+from harness.evaluation import provenance
+from harness.evaluation.evaluator import Evaluator, Item
+from harness.evaluation.keep_masks import masks
+from harness.evaluation.mask_recorder import MaskKeeper, first_of_each
+from harness.models.prompts import Prompts
+from harness.results import mask_file, mask_reading
+from harness.results.mask_file import StoredMasks, path_of
+from harness.results.run_folder import Line
+from leaderboard.data.sample_view import sample_view, samples_with_masks
 from tests.harness.driving import HALF, QUICK, Runs, evaluate, shorten, some
 from tests.harness.test_query_modes import answer_by_hand, h2o_by_hand, pair
 from tests.harness.toys import Toy, toy_sample
@@ -177,7 +179,7 @@ def test_a_run_stores_them_under_the_same_name(runs: Runs) -> None:
     assert runs(*STORED).code == 0
     stored = files_of(runs.folder)
     assert runs.folder.name in {path.name for path in runs.out.with_name("out").iterdir()}
-    names = {f"masks/{mask_store.file_name(f'toy/{subset}/64/0/0')}" for subset in ("red", "blue")}
+    names = {f"masks/{mask_file.file_name(f'toy/{subset}/64/0/0')}" for subset in ("red", "blue")}
     assert stored.keys() - plain.keys() == names
     assert {name for name in plain if plain[name] != stored[name]} == {"run.json"}
     then, now = json.loads(plain["run.json"]), json.loads(stored["run.json"])

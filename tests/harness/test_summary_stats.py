@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from harness.results import Line
-from harness.stats import FEWEST, mean_interval
-from harness.summary import BenchmarkFacts, summarise
-from harness.variants import Variant
+from harness.analysis.stats import FEWEST, mean_interval
+from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.config.variants import Variant
+from harness.results.run_folder import Line
 
 FACTS = {"toy": BenchmarkFacts(3, 0.0)}
 KNORM = Variant("knorm", "head", "removed", 0.5)

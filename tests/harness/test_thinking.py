@@ -10,12 +10,12 @@ import pytest
 from tokenizers import AddedToken
 
 from benchmarks.base import Benchmark, Score
-from harness import runner
+from harness.config.thinking import ability, check_samples, resolve
 from harness.engine.decode import Answer
 from harness.errors import HarnessError
-from harness.prompts import Prompts
-from harness.runner import Evaluator
-from harness.thinking import ability, check_samples, resolve
+from harness.evaluation import evaluator as runner
+from harness.evaluation.evaluator import Evaluator
+from harness.models.prompts import Prompts
 from tests.harness.driving import evaluate, some
 from tests.harness.toys import TEMPLATE, Toy, toy_tokenizer
 

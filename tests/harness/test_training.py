@@ -18,14 +18,14 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from benchmarks.base import BenchmarkError
 from harness.engine.adapter import LanguageModel
 from harness.errors import HarnessError
-from harness.prompts import Prompts
-from harness.training import gather, train
-from harness.training.collect import Repetition, collect, repetition
-from harness.training.data import open_corpus
+from harness.models.prompts import Prompts
+from harness.training import collector, train
+from harness.training.corpus import open_corpus
+from harness.training.excerpts import Excerpts, Sizes, make_plan
+from harness.training.feature_store import Shape, Store
 from harness.training.fit import NUMBERS, rounded
-from harness.training.plan import Excerpts, Sizes, make_plan
 from harness.training.progress import Progress
-from harness.training.store import Shape, Store
+from harness.training.repeat_forward import Repetition, collect, repetition
 from methods.base import MethodError, ModelInfo
 from methods.kvzap import files
 from methods.kvzap.method import KVzapLinear, KVzapMLP
@@ -318,7 +318,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, forwards: int) -> None:
         left[0] -= 1
         collect(*given)
 
-    monkeypatch.setattr(gather, "collect", counted)
+    monkeypatch.setattr(collector, "collect", counted)
 
 
 @pytest.mark.parametrize("kind", ["linear", "mlp"])
@@ -326,7 +326,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, forwards: int) -> None:
 def test_a_killed_training_goes_on_and_ends_as_if_it_had_not_been(
     model: str, monkeypatch: pytest.MonkeyPatch, kind: str, forwards: int
 ) -> None:
-    monkeypatch.setattr(gather, "SAVE_EVERY", 2)
+    monkeypatch.setattr(collector, "SAVE_EVERY", 2)
     stop_after(monkeypatch, forwards)
     with pytest.raises(Killed):
         run(model, kind, "resumed", documents=6)
@@ -425,7 +425,7 @@ def test_mistakes_are_named_before_the_model_loads(
     folder = Path(model).parent
     monkeypatch.chdir(folder)
     (folder / "file").write_text("")
-    monkeypatch.setattr("harness.models.load_model", lambda *_: pytest.fail("loaded the model"))
+    monkeypatch.setattr("harness.models.loading.load_model", lambda *_: pytest.fail("loaded the model"))
     given = {"model": model, "kind": "linear", "out": "out", "data": "texts", **settings}
     with pytest.raises((HarnessError, MethodError), match=said):
         train(**{**given, "out": Path(given["out"])}, progress=Progress(Console(file=io.StringIO())))
@@ -441,6 +441,6 @@ def test_a_model_with_too_few_positions(model: str) -> None:
 
 def test_a_full_disk_is_noticed_before_the_first_forward(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_after(monkeypatch, 0)
-    monkeypatch.setattr(gather.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000}))
+    monkeypatch.setattr(collector.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000}))
     with pytest.raises(HarnessError, match=r"need 0\.0 GB more .* XDG_CACHE_HOME"):
         run(model, "mlp", "out")

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from harness import formats, provenance, validation
-from harness.merging import boards
-from harness.reading import Reading, find
-from harness.results import Line
+from harness import validation
+from harness.analysis.boards import boards
+from harness.analysis.run_reader import Reading, find
+from harness.evaluation import provenance
+from harness.reporting import render
+from harness.results.method_sources import Sources, Unknown
+from harness.results.run_folder import Line
 from harness.validation import stored_masks
 from harness.validation.findings import CODES
-from harness.validation.sources import Sources, Unknown
 from methods import registry
 from methods.base import ModelInfo
 from tests import damaged, damaging
@@ -49,8 +51,8 @@ def test_damage_is_found_and_readers_survive_it(good: Path, tmp_path: Path, name
     names = [one.folder.path.name for one in found.runs]
     assert ("good" in names, len(names)) == (True, 1 if left_out else 2), found.notes
     assert len(found.notes) == int(left_out)
-    for form in formats.FORMATS:
-        text = formats.render(boards(found.runs), found.notes, form)
+    for form in render.FORMATS:
+        text = render.render(boards(found.runs), found.notes, form)
         assert damaging.OUTSIDE not in text and text.encode()
         assert form != "html" or "<script" not in text
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from harness.config.grid import parse_removed, parse_threshold
+from harness.config.variants import Variant
 from harness.errors import HarnessError
-from harness.grid import parse_removed, parse_threshold
-from harness.variants import Variant
 from methods.base import MethodError
 from tests.harness.driving import decimals, labels, planned
 from tests.harness.toys import Carded

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.engine.cache import Context, Failure, Prefix, Scored
-from harness.grid import Grid, plan
-from harness.masks import Masks, masks
-from harness.variants import Plan
+from harness.config.grid import Grid, plan
+from harness.config.variants import Plan
+from harness.engine.context import Context, Failure, Prefix, Scored
+from harness.evaluation.keep_masks import Masks, masks
 from methods.base import ModelInfo
 
 LAYERS, HEADS = 3, 2

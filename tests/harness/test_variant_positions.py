@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import pytest
 from transformers import LlamaConfig
 
+from harness.config.grid import PHASES, Grid, plan
 from harness.engine.adapter import describe
 from harness.errors import HarnessError
-from harness.grid import PHASES, Grid, plan
 from methods import registry
 from methods.base import Method, MethodError
 from methods.streaming_llm import StreamingLLM

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from harness.config.grid import Grid, plan
+from harness.config.variants import Variant
 from harness.errors import HarnessError
-from harness.grid import Grid, plan
-from harness.variants import Variant
 from methods import registry
 from methods.base import MethodError, ModelInfo
 from tests.harness.driving import decimals, labels, planned

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from leaderboard.frame import RESULTS
+from leaderboard.views.layout import RESULTS
 
 
 @pytest.fixture

@@ -11,16 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.analysis.summary import summarise
 from harness.errors import HarnessError
-from harness.histograms import Histogram, Told, read_histograms, told
-from harness.results import Line
-from harness.summary import summarise
-from leaderboard import adaptivity, histograms, thresholds
-from leaderboard.adaptivity_charts import budget_cells, budget_chart, spread_chart, threshold_chart
-from leaderboard.differences import lines_of
-from leaderboard.histograms import Prompt, Source
-from leaderboard.library import open_library
-from leaderboard.look import DARK, LIGHT
+from harness.results.run_folder import Line
+from harness.results.score_histograms import Histogram, Told, read_histograms, told
+from leaderboard.charts.theme import DARK, LIGHT
+from leaderboard.charts.thresholds import budget_cells, budget_chart, spread_chart, threshold_chart
+from leaderboard.data import histograms, thresholds
+from leaderboard.data.differences import lines_of
+from leaderboard.data.histograms import Prompt, Source
+from leaderboard.data.library import open_library
+from leaderboard.views import adaptivity_sections
 from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FACTS, FULL, KVZAP, both
 from tests.harness.made_runs import lines_of as made
@@ -79,7 +80,7 @@ def test_the_committed_runs_thresholds_are_told_within_their_bin() -> None:
     lines = lines_of(group)
     assert not broken and len(stored) == 60
     checked = 0
-    for source in adaptivity.sources(lines, []):
+    for source in thresholds.sources(lines, []):
         some = histograms.prompts_of(stored, {PLACE: group}, source)
         assert len(some) == 20
         by_sample = {prompt.sample_id: prompt.histogram for prompt in some}
@@ -94,9 +95,9 @@ def test_the_committed_runs_thresholds_are_told_within_their_bin() -> None:
                 expected = told(one, line.level)
                 assert abs(expected.likely - line.removed_context) <= expected.most - expected.least
                 checked += 1
-        table = adaptivity.check(some, {PLACE: lines}, source)
+        table = thresholds.check(some, {PLACE: lines}, source)
         assert list(table["prompts"]) == [20] * 4 and set(table["outside"]) == {0}
-        measured = [adaptivity.measured(lines, source, tau)["removed"].mean() for tau in table["tau"]]
+        measured = [thresholds.measured(lines, source, tau)["removed"].mean() for tau in table["tau"]]
         assert list(table["measured"]) == pytest.approx(measured)
     assert checked == 160
 
@@ -119,16 +120,16 @@ def test_removed_by_prompt_and_its_quartiles() -> None:
     for index, line in enumerate(made(KVZAP, both(70.0, 4))):
         lines.append(line.model_copy(update={"removed_context": 0.1 * index}))
     source = Source.of(lines[-1])
-    assert adaptivity.thresholds(lines, source) == {-4.0: None}
-    table = adaptivity.measured(lines, source, -4.0)
+    assert thresholds.thresholds(lines, source) == {-4.0: None}
+    table = thresholds.measured(lines, source, -4.0)
     assert list(table["removed"]) == pytest.approx([0.1 * index for index in range(8)])
-    assert adaptivity.measured(lines, source, -3.0).empty
-    row = adaptivity.spread(table.assign(name="toy"), "name").iloc[0]
+    assert thresholds.measured(lines, source, -3.0).empty
+    row = thresholds.spread(table.assign(name="toy"), "name").iloc[0]
     assert [row[k] for k in ("prompts", "mean", "min", "q25", "median", "q75", "max")] == pytest.approx(
         [8, 0.35, 0.0, 0.175, 0.35, 0.525, 0.7]
     )
     for look in (LIGHT, DARK):
-        boxes = adaptivity.spread(table, "subset")
+        boxes = thresholds.spread(table, "subset")
         assert spread_chart(table, boxes, "subset", "removed", look).to_dict()
 
 
@@ -136,7 +137,7 @@ def test_questions_on_a_context_are_one_prompt() -> None:
     lines = []
     for question in range(3):
         lines += made(KVZAP, {f"q{question}": [30.0 * question]}, context_id="c", question_index=question, removed=0.4)
-    table = adaptivity.measured(lines, Source.of(lines[0]), -4.0)
+    table = thresholds.measured(lines, Source.of(lines[0]), -4.0)
     assert len(table) == 1 and table.iloc[0]["removed"] == pytest.approx(0.4) and table.iloc[0]["score"] == 30.0
 
 
@@ -179,7 +180,7 @@ def test_budgets_are_compared_on_the_same_scores() -> None:
     class Board:
         pairs = summary["pairs"]
 
-    (pair,) = thresholds.budget_pairs(Board(), {cell["variant"] for cell in cells})  # type: ignore[arg-type]
+    (pair,) = adaptivity_sections.budget_pairs(Board(), {cell["variant"] for cell in cells})  # type: ignore[arg-type]
     assert pair["a − b"].startswith("+10.0") and pair["samples"] == 24
 
 
@@ -191,11 +192,11 @@ def test_the_threshold_chart_has_the_measured_scores() -> None:
     class Board:
         cells = summarise(lines, FACTS, True)["cells"]
 
-    points = thresholds.measured_points({"toy": Board()}, source, False)  # type: ignore[dict-item]
+    points = adaptivity_sections.measured_points({"toy": Board()}, source, False)  # type: ignore[dict-item]
     (row,) = points.to_dict("records")
     told = {"tau": -4.0, "removed": 0.4, "score": 70.0, "low": 70.0, "high": 70.0, "full": 90.0}
     assert row.pop("name") == "toy" and row == pytest.approx(told)
-    assert len(thresholds.measured_points({"toy": Board()}, source, True)) == 2  # type: ignore[dict-item]
+    assert len(adaptivity_sections.measured_points({"toy": Board()}, source, True)) == 2  # type: ignore[dict-item]
     drawing = [part.to_dict() for part in threshold_chart(histograms.curves(some), points, -4.2, (-8.0, 2.0), LIGHT)]
     assert len(drawing) == 2
     assert all([{"tau": -4.2}] in part["datasets"].values() for part in drawing)
@@ -226,24 +227,24 @@ def test_pruning_with_the_question_in_view_is_no_threshold_of_the_context() -> N
             for line in threshold(-3.0) + agnostic
         ]
         source, lines = Source.of(agnostic[0]), [*agnostic, *aware]
-        assert adaptivity.measured(lines, source, -4.0)["removed"].tolist() == [0.5] * 24
-        assert list(adaptivity.thresholds(lines, source)) == [-4.0]
-        assert adaptivity.sources(aware, []) == [] and adaptivity.sources(lines, []) == [source]
+        assert thresholds.measured(lines, source, -4.0)["removed"].tolist() == [0.5] * 24
+        assert list(thresholds.thresholds(lines, source)) == [-4.0]
+        assert thresholds.sources(aware, []) == [] and thresholds.sources(lines, []) == [source]
         some = [Prompt("toy", "red", agnostic[0].sample_id, bins(-8.0, 0.0, [5_000, 5_000])[0].histogram)]
-        table = adaptivity.check(some, {"toy": lines}, source)
+        table = thresholds.check(some, {"toy": lines}, source)
         assert table[["tau", "prompts", "measured", "outside"]].to_numpy().tolist() == [[-4.0, 1, 0.5, 0]]
 
 
 def test_the_slider_goes_over_the_bins_that_matter() -> None:
-    axis = thresholds.axis_of(bins(-20.0, 4.0, [0] * 100 + [1] * 100 + [0] * 40), points(-4.0, -12.5))
+    axis = adaptivity_sections.axis_of(bins(-20.0, 4.0, [0] * 100 + [1] * 100 + [0] * 40), points(-4.0, -12.5))
     assert (axis.low, axis.high, axis.step, axis.start, axis.digits) == (-12.5, 0.0, pytest.approx(0.01), -12.5, 2)
-    axis = thresholds.axis_of(bins(0.0, 1.0, [1] * 8), points())
+    axis = adaptivity_sections.axis_of(bins(0.0, 1.0, [1] * 8), points())
     assert (axis.low, axis.high, axis.start) == (0.0, 1.0, 0.5) and axis.step == 0.0125 and axis.points.empty
 
 
 @pytest.mark.parametrize("tau", [1e308, -1e308, 1e15, 5.0])
 def test_a_threshold_beyond_all_scores_does_not_stretch_the_axis(tau: float) -> None:
-    axis = thresholds.axis_of(bins(-20.0, 4.0, [1] * 240), points(tau, -4.0))
+    axis = adaptivity_sections.axis_of(bins(-20.0, 4.0, [1] * 240), points(tau, -4.0))
     assert (axis.low, axis.high, axis.start) == (-20.0, 4.0, -4.0)
     assert axis.points["tau"].tolist() == [-4.0] and float(axis.beyond) == tau
 
@@ -263,12 +264,12 @@ def test_a_threshold_beyond_all_scores_does_not_stretch_the_axis(tau: float) -> 
 )
 def test_bins_of_any_width_have_a_slider(low: float, high: float, count: int) -> None:
     some = bins(low, high, [1] * count)
-    axis = thresholds.axis_of(some, points())
+    axis = adaptivity_sections.axis_of(some, points())
     assert axis.low < axis.high and axis.low <= axis.start <= axis.high and axis.step > 0
     bin_ = max((high - low) / count, 4 * np.spacing(high))
     assert abs(axis.low - low) < 1.001 * bin_ and abs(axis.high - high) < 1.001 * bin_
     far = histogram(np.zeros(1))  # beside bins of an ordinary width
-    both_of_them = thresholds.axis_of([*some, Prompt("toy", "red", "t", far)], points())
+    both_of_them = adaptivity_sections.axis_of([*some, Prompt("toy", "red", "t", far)], points())
     assert both_of_them.low < both_of_them.high
 
 

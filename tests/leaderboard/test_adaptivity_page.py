@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from leaderboard.frame import RESULTS
+from leaderboard.views.layout import RESULTS
 from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, KVZAP, both, write_run
 from tests.harness.made_runs import lines_of as made

@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from harness.board import APP, command, serve
+from harness.cli.serve_leaderboard import APP, command, serve
 from harness.errors import HarnessError
-from leaderboard.frame import RESULTS, results
+from leaderboard import views
+from leaderboard.views.layout import RESULTS, results
 from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, both, lines_of, write_run
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "leaderboard" / "views").glob("*.py"))
+PAGES = [ROOT / "leaderboard" / "views" / f"{name}.py" for name in views.PAGES]
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from harness.results import Line
-from leaderboard import sections
-from leaderboard.differences import GROUP, SUBSET, columns
-from leaderboard.frame import RESULTS
-from leaderboard.text import plain
+from harness.results.run_folder import Line
+from leaderboard.data.differences import GROUP, SUBSET, columns
+from leaderboard.escaping import plain
+from leaderboard.views import benchmark_sections
+from leaderboard.views.layout import RESULTS
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, both, edit_json, write_run
 from tests.harness.made_runs import lines_of as made
 
@@ -113,7 +113,7 @@ def test_what_breaks_in_one_part_leaves_the_others(tmp_path: Path, monkeypatch: 
         raise ZeroDivisionError("<b>*bad*</b>")
 
     write_run(tmp_path / "a", [*made(FULL, both(90.0)), *made(KNORM, both(50.0))])
-    monkeypatch.setattr(sections, "by_subset", broken)
+    monkeypatch.setattr(benchmark_sections, "by_subset", broken)
     app = AppTest.from_file(str(PAGE), default_timeout=300).run()
     assert not app.exception
     (error,) = app.error
@@ -123,14 +123,14 @@ def test_what_breaks_in_one_part_leaves_the_others(tmp_path: Path, monkeypatch: 
 
 def test_leaving_out_trec_leaves_it_out_of_every_mean() -> None:
     wanted = columns(["trec", "qasper", "samsum"], 3, {"few shot": ["trec", "samsum"], "trec alone": ["trec"]})
-    assert [(c.kind, c.name, c.subsets, c.of) for c in sections.without_outlier(wanted)] == [
+    assert [(c.kind, c.name, c.subsets, c.of) for c in benchmark_sections.without_outlier(wanted)] == [
         (GROUP, "without trec", ("qasper", "samsum"), 2),
         (GROUP, "few shot without trec", ("samsum",), 1),
         (SUBSET, "qasper", ("qasper",), 1),
         (SUBSET, "samsum", ("samsum",), 1),
     ]
     named = columns(["trec", "qasper", "samsum"], 21, {"without_trec": ["qasper", "samsum", "lcc"]})
-    assert [(c.name, c.subsets, c.of) for c in sections.without_outlier(named)] == [
+    assert [(c.name, c.subsets, c.of) for c in benchmark_sections.without_outlier(named)] == [
         ("without trec", ("qasper", "samsum"), 3),
         ("qasper", ("qasper",), 1),
         ("samsum", ("samsum",), 1),

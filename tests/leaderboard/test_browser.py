@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from harness.variants import Variant
+from harness.config.variants import Variant
 from scripts.board_browser import browser, missing, served, settled, show, until
 from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, both, lines_of, write_run

@@ -8,11 +8,11 @@ from typing import Any
 
 import altair as alt
 
-from harness.merging import board_of
-from harness.reading import read
-from harness.variants import Variant
-from leaderboard import charts
-from leaderboard.charts import curve_chart, points, styles
+from harness.analysis.boards import board_of
+from harness.analysis.run_reader import read
+from harness.config.variants import Variant
+from leaderboard.charts import curves as charts
+from leaderboard.charts.curves import curve_chart, points, styles
 from tests.harness.made_runs import FULL, both, lines_of, write_run
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from leaderboard.frame import RESULTS
-from leaderboard.library import open_library
+from leaderboard import views
+from leaderboard.data.library import open_library
+from leaderboard.views.layout import RESULTS
 from tests.damaged import DAMAGES, damaged
 from tests.damaging import OUTSIDE, SCRIPT, good_run
 from tests.harness.driving import COMMITTED
 
-PAGES = sorted((Path(__file__).parents[2] / "leaderboard" / "views").glob("*.py"))
+PAGES = [Path(views.__file__).parent / f"{name}.py" for name in views.PAGES]
 
 
 @pytest.fixture(scope="session")

@@ -10,15 +10,17 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from harness.pairs import scores_of
-from harness.results import Line
-from harness.summary import BenchmarkFacts, summarise
-from leaderboard import closeness, drawn, questions
-from leaderboard.differences import SUBSET, Column, Row, columns, differences, lines_of, siblings
-from leaderboard.heatmaps import MOST_COLUMNS, cell_text, difference_charts, difference_table, level_name, levels
-from leaderboard.library import open_library
-from leaderboard.likeness import CORRELATION, SAME, correlation, likeness, same
-from leaderboard.look import DARK, LIGHT
+from harness.analysis.paired_tests import scores_of
+from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.results.run_folder import Line
+from leaderboard.charts.heatmap import MOST_COLUMNS, cell_text, difference_charts, difference_table, level_name, levels
+from leaderboard.charts.theme import DARK, LIGHT
+from leaderboard.data import fidelity
+from leaderboard.data import multi_question as questions
+from leaderboard.data import pass_at_k as drawn
+from leaderboard.data.differences import SUBSET, Column, Row, columns, differences, lines_of, siblings
+from leaderboard.data.library import open_library
+from leaderboard.data.score_agreement import CORRELATION, SAME, correlation, likeness, same
 from tests.harness.made_runs import FACTS, FULL, KEYDIFF, KNORM, KVZAP, both, write_run
 from tests.harness.made_runs import lines_of as made
 
@@ -224,12 +226,12 @@ def test_closeness_is_the_cells_with_the_bootstraps_interval() -> None:
     lines = made(FULL, both(100.0), metrics={"kl_mean": 0.0, "kl_p95": 0.0, "ppl_ratio": 1.0})
     pruned = made(KNORM, both(90.0))
     lines += [ln.model_copy(update={"metrics": {"kl_mean": value}}) for ln, value in zip(pruned, kl, strict=True)]
-    table = closeness.closeness(summarise(lines, FACTS, True)["cells"], lines)
+    table = fidelity.closeness(summarise(lines, FACTS, True)["cells"], lines)
     rows = table.set_index("metric")
     assert rows.loc["kl_mean", "value"] == pytest.approx(kl.mean()) and rows.loc["top1", "value"] == 90.0
     low, high = rows.loc["kl_mean", ["low", "high"]]
     assert kl.min() < low < kl.mean() < high < kl.max()
-    assert all(closeness.closeness_chart(table, figure).to_dict() for figure in closeness.FIGURES)
+    assert all(fidelity.closeness_chart(table, figure).to_dict() for figure in fidelity.FIGURES)
 
 
 def test_questions_and_prefills_by_brute_force() -> None:
@@ -311,7 +313,7 @@ def test_closeness_draws_whole_contexts() -> None:
     widths = []
     for some in (lines, shared(lines, 10)):
         cells = summarise(some, {"toy": BenchmarkFacts(1, 0.0)}, True)["cells"]
-        row = closeness.closeness(cells, some).set_index("metric").loc["kl_mean"]
+        row = fidelity.closeness(cells, some).set_index("metric").loc["kl_mean"]
         widths.append(row["high"] - row["low"])
         cell = next(cell for cell in cells if cell["subset"] is None and cell["method"] == "knorm")
         assert (row["low"], row["high"]) == pytest.approx(cell["metric_intervals"]["kl_mean"], rel=0.05)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import mask_store
+from harness.analysis.run_reader import read
 from harness.errors import HarnessError
-from harness.mask_store import About
-from harness.reading import read
-from leaderboard.inside import Place, sample_view, samples_with_masks, split
+from harness.results import mask_file
+from harness.results.mask_file import About
+from leaderboard.data.sample_view import Place, sample_view, samples_with_masks, split
 from tests.harness.driving import ROOT
 from tests.harness.made_runs import FULL, KNORM, lines_of, write_run
 
@@ -31,7 +31,7 @@ def masks_of(folder: Path, sample: str = SAMPLE, **more: Any) -> Path:
     about: dict[str, Any] = {"sample_id": sample, "context_id": "c", "benchmark": "toy", "subset": "red", "length": 64}
     about |= {"shape": SHAPE, "prefix": 2, "cut": 0, "variants": ("full", "knorm head 0.5")}
     texts = {key: more.pop(key) for key in ("tokens", "lengths") if key in more}
-    mask_store.write(mask_store.path_of(folder, sample), About(**{**about, **more}), keep, **texts)
+    mask_file.write(mask_file.path_of(folder, sample), About(**{**about, **more}), keep, **texts)
     return folder
 
 
@@ -95,12 +95,12 @@ def test_what_cannot_be_shown_says_why(folder: Path) -> None:
         sample_view(run, "x")
     with pytest.raises(HarnessError, match=r"no masks of toy/red/64/0/0 are stored in run; .*--store-masks N"):
         sample_view(run, SAMPLE)
-    path = mask_store.path_of(masks_of(folder), SAMPLE)
+    path = mask_file.path_of(masks_of(folder), SAMPLE)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(HarnessError, match="cannot be read as stored masks"):
         sample_view(run, SAMPLE)
     assert len(samples_with_masks(run)) == 1  # the other views of the run go on
-    other = mask_store.path_of(masks_of(folder, "toy/blue/64/0/0"), "toy/blue/64/0/0")
+    other = mask_file.path_of(masks_of(folder, "toy/blue/64/0/0"), "toy/blue/64/0/0")
     other.replace(path)
     with pytest.raises(HarnessError, match="masks of another sample, toy/blue/64/0/0"):
         sample_view(run, SAMPLE)

@@ -14,9 +14,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from leaderboard.looking import jump
-from leaderboard.side_by_side import differing, side_by_side, variants_of
-from leaderboard.token_grid import (
+from leaderboard.charts.tokens import (
     MOST_TOKENS,
     RETURN,
     columns,
@@ -26,6 +24,8 @@ from leaderboard.token_grid import (
     token_chart,
     token_table,
 )
+from leaderboard.data.sample_diff import differing, side_by_side, variants_of
+from leaderboard.views.inside import jump
 from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, RANDOM, lines_of, write_run
 from tests.leaderboard.test_inside import SAMPLE, masks_of

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from harness.analysis.boards import boards
+from harness.analysis.run_reader import read
 from harness.errors import HarnessError
-from harness.merging import boards
-from harness.reading import read
-from harness.results import RunFolder
-from leaderboard import keeping
-from leaderboard.differences import lines_of as lines_of_group
-from leaderboard.finding import stamp_of, stamps
-from leaderboard.library import distinct, open_library
+from harness.results.run_folder import RunFolder
+from leaderboard.data import disk_cache
+from leaderboard.data.differences import lines_of as lines_of_group
+from leaderboard.data.discovery import stamp_of, stamps
+from leaderboard.data.library import distinct, open_library
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, both, lines_of, write_run
 
 
@@ -74,21 +74,21 @@ def test_a_changed_run_is_read_anew(results: Path) -> None:
 
 def test_a_damaged_cache_costs_time_only(results: Path) -> None:
     keys = [group.key for group in open_library([results]).groups]
-    for file in keeping.cache_folder().iterdir():
+    for file in disk_cache.cache_folder().iterdir():
         file.write_text("{", encoding="utf-8")
     assert [group.key for group in open_library([results]).groups] == keys
 
 
 def test_what_nobody_asks_for_is_removed_in_the_end(results: Path) -> None:
     open_library([results])
-    kept = sorted(keeping.cache_folder().iterdir())
-    long_ago = time.time() - (keeping.KEPT_DAYS + 1) * 86_400
+    kept = sorted(disk_cache.cache_folder().iterdir())
+    long_ago = time.time() - (disk_cache.KEPT_DAYS + 1) * 86_400
     for file in kept:
         os.utime(file, (long_ago, long_ago))
-    cached = keeping.cached("entry", stamp_of(results / "one"), dict)  # asked for again
+    cached = disk_cache.cached("entry", stamp_of(results / "one"), dict)  # asked for again
     assert cached
-    keeping.trim()
-    (left,) = keeping.cache_folder().iterdir()
+    disk_cache.trim()
+    (left,) = disk_cache.cache_folder().iterdir()
     assert left in kept and json.loads(left.read_text("utf-8")) == cached
 
 

@@ -14,10 +14,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from harness.errors import HarnessError
-from leaderboard.cards import cards, plugin_cards
-from leaderboard.criteria import NOT_MEASURED, curves, fidelity_group, kl, rows, score
-from leaderboard.library import open_library
-from leaderboard.standing import read_off
+from leaderboard.data.criteria import NOT_MEASURED, curves, fidelity_group, kl, rows, score
+from leaderboard.data.library import open_library
+from leaderboard.data.method_cards import cards, plugin_cards
+from leaderboard.data.standings import read_off
 from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, both, edit_json, lines_of, write_run
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from harness.merging import board_of
-from harness.reading import read
-from harness.variants import Variant
-from leaderboard.board_table import csv_of
-from leaderboard.frame import RESULTS
-from leaderboard.text import clean, plain
+from harness.analysis.boards import board_of
+from harness.analysis.run_reader import read
+from harness.config.variants import Variant
+from leaderboard.escaping import clean, plain
+from leaderboard.views.layout import RESULTS
+from leaderboard.views.overview_table import csv_of
 from tests.harness.made_runs import FULL, KVZAP, both, edit_json, lines_of, write_run
 
 #: longest name that a run folder may have in its records

@@ -10,7 +10,7 @@ import yaml
 from streamlit.testing.v1 import AppTest
 
 from harness.errors import HarnessError
-from leaderboard.published import FILE, load, results_table, rollout_points, table
+from leaderboard.data.published import FILE, load, results_table, rollout_points, table
 
 PAGE = Path(__file__).parents[2] / "leaderboard" / "views" / "published.py"
 QWEN8, LLAMA, QWEN32 = "Qwen3-8B", "Llama-3.1-8B-Instruct", "Qwen3-32B"
@@ -60,7 +60,7 @@ def test_the_other_figures_are_the_papers() -> None:
 
 def test_overheads_are_those_that_the_shapes_give() -> None:
     """A second source: the paper's formula on the models' published dimensions."""
-    from harness.listings import SHAPES
+    from harness.reporting.listings import SHAPES
     from methods.kvzap.overhead import overhead
 
     shapes = {shape.name.split("/")[-1]: shape for shape in SHAPES}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.results import Line
-from leaderboard.charts import CONTROL
-from leaderboard.speed import FIGURES, measured, speed_chart
+from harness.results.run_folder import Line
+from leaderboard.charts.curves import CONTROL
+from leaderboard.data.speed import FIGURES, measured, speed_chart
 from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, RANDOM, both, lines_of, write_run
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.merging import Board, board_of
-from harness.reading import read
-from harness.variants import Variant
-from leaderboard import code
-from leaderboard.standing import ReadOff, exact, read_off, standings
+from harness.analysis.boards import Board, board_of
+from harness.analysis.run_reader import read
+from harness.config.variants import Variant
+from leaderboard.data import method_code
+from leaderboard.data.standings import ReadOff, exact, read_off, standings
 from tests.harness.made_runs import FULL, KVZAP, both, lines_of, write_run
 
 HALF = ("removed", 0.5)
@@ -145,10 +145,10 @@ def test_few_samples_have_no_rank_and_say_so(tmp_path: Path) -> None:
 def test_remarks_name_protection_alarms_and_changed_code(tmp_path: Path) -> None:
     bound = lines_of(Variant("knorm", "head", "removed", 0.5), both(60), bound_by="protection", removed=0.3)
     made = board(tmp_path, bound, curve("random", {0.5: 0}))
-    rows = {row.method: row for row in standings(made, HALF, stale={"random": code.STALE})}
+    rows = {row.method: row for row in standings(made, HALF, stale={"random": method_code.STALE})}
     assert "bound by protection" in rows["knorm"].remarks
     assert "removed over 0.05 off" in rows["knorm"].remarks
-    assert code.STALE in rows["random"].remarks and code.STALE not in rows["knorm"].remarks
+    assert method_code.STALE in rows["random"].remarks and method_code.STALE not in rows["knorm"].remarks
 
 
 def test_an_alarm_on_another_level_is_told_as_one(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_costs_come_from_the_run_then_from_the_package(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", lines)
     run = read(folder)
     run.run["method_costs"] = {"knorm": "a norm"}
-    assert code.costs(board_of([run], "toy", 64)) == {
+    assert method_code.costs(board_of([run], "toy", 64)) == {
         "knorm": "a norm",
         "kvzip": "one more prefill",
         "mine": "not stated",
@@ -183,7 +183,7 @@ def test_costs_come_from_the_run_then_from_the_package(tmp_path: Path) -> None:
 
 
 def test_declared_costs_are_those_of_the_classes() -> None:
-    from harness.declarations import declared
+    from harness.results.method_declarations import declared
     from methods import registry
 
     assert declared("cost") == {name: registry.get(name).cost for name in registry.names()}
@@ -194,10 +194,10 @@ def test_declared_costs_are_those_of_the_classes() -> None:
 def test_changed_code_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = board(tmp_path, curve("knorm", {0.5: 60}), curve("random", {0.5: 0}), curve("keydiff", {0.5: 0}))
     made.runs[0].run["method_hashes"] = {"knorm": "then", "random": "now"}
-    monkeypatch.setattr(code, "_hash_now", lambda method, model, options: "now")
-    assert code.stale(made) == {"knorm": code.STALE}
-    monkeypatch.setattr(code, "_hash_now", lambda method, model, options: None)
-    assert code.stale(made) == {}
+    monkeypatch.setattr(method_code, "_hash_now", lambda method, model, options: "now")
+    assert method_code.stale(made) == {"knorm": method_code.STALE}
+    monkeypatch.setattr(method_code, "_hash_now", lambda method, model, options: None)
+    assert method_code.stale(made) == {}
 
 
 def test_between_figures_of_other_decades_the_line_is_one_of_logarithms() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harness.config.grid import Grid, plan
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context
+from harness.engine.context import Context
 from harness.engine.prefill import prefill
-from harness.grid import Grid, plan
-from harness.masks import Masks, masks
+from harness.evaluation.keep_masks import Masks, masks
 from methods.base import Method, Observation
 
 

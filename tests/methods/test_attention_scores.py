@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context
+from harness.engine.context import Context
 from methods.base import Method, MethodError
 from methods.expected_attention import ExpectedAttention
 from methods.h2o import H2O

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context
-from harness.engine.passes import run_pass
+from harness.engine.context import Context
+from harness.engine.extra_passes import run_pass
 from harness.engine.prefill import prefill
 from methods.base import Generated, MethodError, ModelInfo, Observation, Pass
 from methods.knorm import Knorm

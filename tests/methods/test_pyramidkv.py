@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.engine.cache import Context, Prefix, Scored
-from harness.grid import Grid, plan
-from harness.masks import Masks, masks
+from harness.config.grid import Grid, plan
+from harness.engine.context import Context, Prefix, Scored
+from harness.evaluation.keep_masks import Masks, masks
 from methods.base import MethodError, ModelInfo
 from methods.pyramidkv import PyramidKV
 from tests.methods.scoring import masks_of

@@ -11,7 +11,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as who
 from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb as partial
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context
+from harness.engine.context import Context
 from methods.rope import rotate, turn_half, unrotate
 from tests.methods.scoring import observations, unturned_queries
 from tests.tiny import some_ids, tiny

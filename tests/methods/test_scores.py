@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context
+from harness.engine.context import Context
 from harness.engine.prefill import prefill
 from methods.base import Method, MethodError, Observation, Pass
 from methods.knorm import Knorm

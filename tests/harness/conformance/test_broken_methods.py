@@ -12,8 +12,8 @@ from torch.nn import functional
 from torch.nn.modules import module as torch_module
 
 from harness.conformance import FAILED, Outcome, prepare
-from harness.engine import evict
-from harness.engine.masked import MaskedRun
+from harness.engine import eviction
+from harness.engine.masked_decode import MaskedRun
 from methods import registry
 from methods.base import Method, Observation, Pass, Protection, Step
 from methods.budgets import Ranking
@@ -423,8 +423,8 @@ def test_pairs_that_come_back_while_decoding_are_found(monkeypatch: pytest.Monke
     def forgiving(policy: Any, scores: Tensor, keep: Tensor, new: int, prefix: int) -> Tensor:
         return shrink(policy, scores, torch.ones_like(keep), new, prefix)
 
-    shrink = evict._shrink
-    monkeypatch.setattr(evict, "_shrink", forgiving)
+    shrink = eviction._shrink
+    monkeypatch.setattr(eviction, "_shrink", forgiving)
     assert "pairs that were gone are back" in failures(outcomes(Flips))["eviction"]
 
 
@@ -432,8 +432,8 @@ def test_a_capacity_that_is_not_kept_is_found(monkeypatch: pytest.MonkeyPatch) -
     def generous(policy: Any, *rest: Any) -> Tensor:
         return shrink(replace(policy, keep_tokens=policy.keep_tokens + 1), *rest)
 
-    shrink = evict._shrink
-    monkeypatch.setattr(evict, "_shrink", generous)
+    shrink = eviction._shrink
+    monkeypatch.setattr(eviction, "_shrink", generous)
     assert "its capacity is 34" in engine_failures()["eviction"]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context, PositionsExceeded, Prefix
+from harness.engine.context import Context, PositionsExceeded, Prefix
 from harness.engine.decode import Answer, Question, decode, distinct, next_tokens
 from harness.engine.prefill import prefill
 from tests.tiny import VOCABULARY, greedy, some_ids, some_masks, tiny

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context, Scored
+from harness.engine.context import Context, Scored
 from harness.engine.decode import Answer, Question, decode, decode_all
-from harness.engine.evict import Policy, make_evictors
-from harness.engine.masked import MaskedRun
+from harness.engine.eviction import Policy, make_evictors
+from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import prefill
 from methods.base import Method, Observation, Protection, Step
 from methods.budgets import Ranking, number_kept

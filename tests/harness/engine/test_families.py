@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from harness.engine.adapter import FAMILIES, EngineError, LanguageModel, describe
-from harness.engine.cache import Context
+from harness.engine.context import Context
 from harness.engine.decode import Question, decode
 from harness.engine.prefill import prefill
 from methods.base import ModelInfo

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context, Scored
+from harness.engine.context import Context, Scored
 from harness.engine.decode import Question, decode_all
-from harness.engine.evict import Policy, make_evictors
-from harness.engine.forced import Reading, Readings, compare, read_all
+from harness.engine.eviction import Policy, make_evictors
 from harness.engine.prefill import prefill
+from harness.engine.teacher_forcing import Reading, Readings, compare, read_all
 from methods import registry
 from methods.base import Method, Protection
 from tests.tiny import PRUNABLE, Plain, engine_logprobs, some_ids, some_masks, tiny, unpatched_logits

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context, Prefix
+from harness.engine.context import Context, Prefix
 from harness.engine.decode import Question, decode
-from harness.engine.masked import MaskedRun
+from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import prefill
-from harness.models import Loaded
+from harness.models.loading import Loaded
 from methods.budgets import Ranking, number_kept
 from methods.knorm import Knorm
 from methods.kvzip import KVzip

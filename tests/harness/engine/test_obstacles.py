@@ -7,7 +7,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM
 
 from harness.engine.adapter import EngineError, LanguageModel
-from harness.engine.cache import Context, PositionsExceeded, check_positions, out_of_memory
+from harness.engine.context import Context, PositionsExceeded, check_positions, out_of_memory
 from harness.engine.decode import Question, decode
 from harness.engine.prefill import prefill
 from tests.tiny import SHAPE

@@ -14,14 +14,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness import models
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context, Prefix
+from harness.engine.context import Context, Prefix
 from harness.engine.decode import Answer, Question, decode_all, distinct
-from harness.engine.evict import Policy, make_evictors
-from harness.engine.masked import MaskedRun
-from harness.engine.positions import moved_keys, moving
+from harness.engine.eviction import Policy, make_evictors
+from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import prefill
+from harness.engine.rerotation import moved_keys, moving
+from harness.models import loading
 from methods.base import Method, Protection
 from methods.budgets import number_kept
 from methods.h2o import H2O
@@ -438,7 +438,7 @@ def test_variants_that_differ_in_positions_alone_are_both_decoded() -> None:
 
 @pytest.mark.real_model
 def test_the_embedded_model_in_float32_agrees_with_keys_turned_anew(stored_model: str) -> None:
-    loaded = models.load(stored_model, device="cpu", dtype="float32")
+    loaded = loading.load(stored_model, device="cpu", dtype="float32")
     lm, encode = loaded.lm, loaded.tokenizer.encode
     text = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
     ids = tuple(encode(text * 12, add_special_tokens=False)[:256])

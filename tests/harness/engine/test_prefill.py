@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache
 
 from harness.engine.adapter import EngineError, LanguageModel
-from harness.engine.cache import Context
+from harness.engine.context import Context
 from harness.engine.decode import Question, decode
 from harness.engine.prefill import prefill
 from methods.base import Method, Observation, Pass

@@ -9,10 +9,10 @@ import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
-from harness.engine.cache import Context
+from harness.engine.context import Context
 from harness.errors import HarnessError
-from harness.models import Loaded
-from harness.prompts import BORDER, Prompts, cut, stop_ids
+from harness.models.loading import Loaded
+from harness.models.prompts import BORDER, Prompts, cut, stop_ids
 
 MARKS = ["<s>", "</s>", "<|user|>", "<|bot|>", "<|end|>"]
 CHAT = (

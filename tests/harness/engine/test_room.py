@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.engine import masked
+from harness.engine import masked_decode
 from harness.engine.adapter import LanguageModel
-from harness.engine.cache import Context, Scored
+from harness.engine.context import Context, Scored
 from harness.engine.decode import Answer, Question, decode_all
-from harness.engine.evict import Policy
-from harness.engine.fitting import AtOnce
-from harness.engine.forced import Reading, read_all
-from harness.engine.masked import MaskedRun
+from harness.engine.eviction import Policy
+from harness.engine.masked_decode import MaskedRun
+from harness.engine.oom_batching import AtOnce
 from harness.engine.prefill import prefill
 from harness.engine.sampling import Sampling
+from harness.engine.teacher_forcing import Reading, read_all
 from methods.base import Method
 from methods.h2o import H2O
 from methods.knorm import Knorm
@@ -66,12 +66,12 @@ def test_room_that_grows_changes_no_answer(
 ) -> None:
     whole = told(answers(lm, scored))
     assert len({one[0] for one in whole}) > 12 and len({one[2] for one in whole}) > 4, "rows that end one by one"
-    monkeypatch.setattr(masked, "ROOM", room)
+    monkeypatch.setattr(masked_decode, "ROOM", room)
     assert told(answers(lm, scored)) == whole
 
 
 def test_room_is_never_more_than_twice_what_is_used(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masked, "ROOM", 4)
+    monkeypatch.setattr(masked_decode, "ROOM", 4)
     prefix = prefill(lm, Context(CONTEXT)).prefix
     run = MaskedRun(lm, prefix, some_masks(2, lm.info.layers, lm.info.kv_heads, len(CONTEXT)), 1_000_000)
     rooms = []

@@ -1,0 +1,216 @@
+"""Run folders read back without a model: what was configured, the summary, and the lines where they are needed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.errors import HarnessError
+from harness.results import shapes
+from harness.results.run_folder import Line, RunFolder
+
+#: what a summary of this release has
+PARTS = {"lines", "cells", "pairs", "ranks", "curves", "alarms"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One run folder. ``run`` is the content of ``run.json``."""
+
+    folder: RunFolder
+    run: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return printable(Path(os.path.realpath(self.folder.path)).name)
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        return dict(self.run.get("configuration") or {})
+
+    @property
+    def seed(self) -> int:
+        return int((self.run.get("seeds") or {}).get("run", self.configuration.get("seed", 0)))
+
+    @property
+    def facts(self) -> dict[str, BenchmarkFacts]:
+        """What the run wrote down of its benchmarks; fields that this release does not know are passed over."""
+        return {
+            name: BenchmarkFacts(**{key: _tupled(fact[key]) for key in BenchmarkFacts._fields if key in fact})
+            for name, fact in (self.run.get("facts") or {}).items()
+        }
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """All lines; :class:`HarnessError` where some of a run that was complete are gone."""
+        found = self.folder.lines()
+        self._check_whole(len(found))
+        if len({line.key for line in found}) < len(found):
+            raise HarnessError(f"{self.folder.path} has doubled lines; take samples.jsonl from a copy")
+        return found
+
+    @cached_property
+    def items(self) -> dict[str, dict[str, Any]]:
+        """The rows of ``items.jsonl`` by ``sample_id``; none where the file is missing."""
+        path = self.folder.file("items.jsonl")
+        try:
+            # no splitlines() and no text mode: both part at characters that JSON leaves in a text or between values
+            rows = [json.loads(row) for row in path.read_bytes().decode("utf-8").split("\n") if row] if path else []
+            for number, row in enumerate(rows, 1):
+                if wrong := _unfit(row):
+                    raise ValueError(f"line {number}: {wrong}")
+            return {row["sample_id"]: row for row in rows}
+        except (OSError, ValueError, RecursionError) as error:
+            raise HarnessError(f"{path} is damaged ({error}); take it from a copy, or run with --force anew") from error
+
+    @cached_property
+    def stored(self) -> dict[str, Any] | None:
+        """``summary.json`` as it is; None where it is missing or damaged."""
+        try:
+            kept = self.folder.summary()
+        except HarnessError:
+            return None
+        return kept if kept is None or not shapes.fault(shapes.SUMMARY, kept) else None
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """``summary.json`` where it is complete and of this release, else derived from the lines anew.
+
+        :class:`HarnessError` where lines of a complete run are gone. They are counted, not parsed: what is wrong inside
+        of one shows where ``lines`` are read.
+        """
+        kept = self.stored
+        if kept and kept.get("complete") and kept.keys() >= PARTS:
+            self._check_whole(self.folder.count())
+            return kept
+        return self.summarised(self.lines)
+
+    def _check_whole(self, count: int) -> None:
+        """Raise where the run had more than ``count`` lines when it was summarised as complete."""
+        stored, path = self.stored or {}, self.folder.samples
+        expected = stored.get("lines", self.expected)
+        if stored.get("complete") and expected is not None and count < expected:
+            has = f"{path} has {count:,} of" if path else f"{self.folder.path / 'samples.jsonl'} is gone, with"
+            raise HarnessError(
+                f"{has} the {expected:,} lines that the run had when it was summarised; take it from a copy, or run "
+                "the same command with --resume"
+            )
+
+    def summarised(self, lines: Sequence[Line]) -> dict[str, Any]:
+        """The summary of ``lines``, which may be rescored ones of this run."""
+        return summarise(lines, self.facts, self.expected in (None, len(lines)), self.seed, self.unsupported)
+
+    @property
+    def expected(self) -> int | None:
+        """Lines of the complete run; None where the folder does not tell."""
+        answers, variants = self.run.get("answers") or {}, self.configuration.get("variants") or []
+        counts = [(answers.get(row.get("benchmark")) or {}).get("rollouts", [1]) for row in self.items.values()]
+        if not counts or not variants or any(len(count) != 1 for count in counts):
+            return None
+        return sum(count[0] for count in counts) * len(variants)
+
+    @property
+    def unsupported(self) -> list[dict[str, Any]]:
+        """Variants that could not prune in the run's phase, with the note of their cells."""
+        cells = (self.stored or {}).get("cells", [])
+        notes = {cell["variant"]: cell["note"] for cell in cells if cell.get("status") == "unsupported"}
+        variants = self.run.get("unsupported") or []
+        return [{**v, "note": notes.get(v["variant"], f"not in phase {v['phase']}")} for v in variants]
+
+
+def _unfit(row: Any) -> str:
+    return shapes.fault(shapes.ITEM, row)
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def printable(text: str) -> str:
+    """A text with what no terminal shows as a character written out."""
+    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in text)
+
+
+class Found(NamedTuple):
+    """The runs in some folders, and what of them could not be read."""
+
+    runs: list[Reading]
+    notes: list[str]
+
+
+def read(path: Path) -> Reading:
+    """One run folder; :class:`HarnessError` where it is none or damaged."""
+    if not os.path.isdir(path):
+        raise HarnessError(f"{path} is not a folder; give a run folder{_nearby(path)}")
+    if not os.path.isfile(path / "run.json"):
+        inside = [run.parent.name for run in sorted(path.glob("*/run.json"))]
+        hint = f"one of the run folders in it: {', '.join(inside)}" if inside else "a folder that `harness run` made"
+        raise HarnessError(f"{path} has no run.json; give {hint}")
+    folder = RunFolder(path)
+    run = folder.run()
+    if wrong := shapes.fault(shapes.RUN, run):
+        raise HarnessError(f"{path / 'run.json'} is damaged ({wrong}); take it from a copy, or run with --force anew")
+    return Reading(folder, run)
+
+
+def find(*paths: Path) -> Found:
+    """The run at each path, or all runs in it, up to two folders down; none twice. A damaged one is told of, not fatal,
+    unless it was itself asked for; so is one that lies elsewhere, with a link to it in the path."""
+    parts = [_find(path) for path in paths]
+    runs = {os.path.realpath(run.folder.path): run for part in parts for run in part.runs}
+    return Found(list(runs.values()), list(dict.fromkeys(note for part in parts for note in part.notes)))
+
+
+def _find(path: Path) -> Found:
+    if os.path.isfile(path / "run.json"):
+        return Found([checked(read(path))], [])
+    if not os.path.isdir(path):
+        raise HarnessError(f"{path} is not a folder; give a run folder or a folder of them{_nearby(path)}")
+    runs, notes, seen = [], [], set()
+    for folder in folders(path):
+        try:
+            home = _inside(folder, path)
+            if home not in seen:  # a link may lead to a run that is here too
+                seen.add(home)
+                runs.append(checked(read(folder)))
+        except HarnessError as error:
+            notes.append(printable(f"left out: {error}"))
+    if not runs:
+        told = "; ".join(notes) if notes else "it has no run folders"
+        raise HarnessError(f"{path}: nothing to read ({told}); `python -m harness run --out {path}` makes runs")
+    return Found(runs, notes)
+
+
+def _inside(folder: Path, path: Path) -> str:
+    """Where a run folder really lies, which must be in ``path``."""
+    home = os.path.realpath(folder)
+    if not Path(home).is_relative_to(os.path.realpath(path)):
+        raise HarnessError(f"{folder} is a link that leads out of {path}; put the folder itself there")
+    return home
+
+
+def checked(run: Reading) -> Reading:
+    """Reads what a report needs, so that damage shows here."""
+    lines = run.summary["cells"]
+    _ = run.items
+    if not lines:
+        raise HarnessError(f"{run.folder.path} has no answers yet; run the same command with --resume")
+    return run
+
+
+def folders(path: Path) -> Iterator[Path]:
+    names = ("run.json", "samples.jsonl", "samples.jsonl.gz")
+    hits = {file.parent for depth in ("*", "*/*") for name in names for file in path.glob(f"{depth}/{name}")}
+    yield from sorted(hits)
+
+
+def _nearby(path: Path) -> str:
+    parent = path.parent
+    there = sorted(run.parent.name for run in parent.glob("*/run.json")) if parent.is_dir() else []
+    return f" (in {parent}: {', '.join(there)})" if there else ""

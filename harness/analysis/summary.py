@@ -1,0 +1,237 @@
+"""The summary of a run: one cell a variant, benchmark, subset and length; derived from the lines alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from harness.analysis import metrics
+from harness.analysis import subset_groups as groups
+from harness.analysis.alarms import alarms
+from harness.analysis.paired_tests import all_pairs, contexts_of, scores_of
+from harness.analysis.ranking import curves, ranks
+from harness.analysis.stats import mean_interval
+from harness.results.run_folder import AVERAGED, SCHEMA_VERSION, Line, VariantFields
+
+if TYPE_CHECKING:  # results are read without a model's code
+    from benchmarks.base import Benchmark
+    from harness.config.variants import Variant
+
+#: a control below this (or at chance) carries no comparison
+FLOOR = 20.0
+
+
+class BenchmarkFacts(NamedTuple):
+    """What a summary needs to know of a benchmark; the fields are those of :class:`benchmarks.base.Benchmark`."""
+
+    subsets: int
+    chance: float
+    answer_limit: int | None = None
+    pass_at: tuple[int, ...] = ()
+    cross_check: str | None = None
+    groups: Mapping[str, tuple[str, ...]] = {}
+
+
+def facts_of(benchmark: Benchmark) -> BenchmarkFacts:
+    """Those of a benchmark."""
+    b = benchmark
+    return BenchmarkFacts(len(b.subsets), b.chance, b.answer_limit, b.pass_at, b.cross_check, b.groups)
+
+
+Group = tuple[str, int | None]  # benchmark, length
+
+
+def summarise(
+    lines: Sequence[Line],
+    facts: dict[str, BenchmarkFacts],
+    complete: bool,
+    seed: int = 0,
+    unsupported: Sequence[Variant | Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Cells in the order in which variants and subsets first appear; after each benchmark's, those of methods that are
+    ``unsupported`` in the run's phase (variants, or their cells in an older summary). Then what is derived from lines
+    and cells: alarms, ranks, curves, pairs."""
+    cells: list[dict[str, Any]] = []
+    for (benchmark, length), group in _by(lines, lambda line: (line.benchmark, line.length)).items():
+        fact = facts.get(benchmark, BenchmarkFacts(0, 0.0))
+        by_variant = _by(group, lambda line: line.variant)
+        control = next((v for v, own in by_variant.items() if own[0].level_kind == "none"), None)
+        floors = _floors(by_variant[control] if control else [], fact.chance)
+        for own in by_variant.values():
+            subsets = _by(own, lambda line: line.subset)
+            for subset, some in subsets.items():
+                cells.append(_cell(benchmark, length, subset, {subset: some}, floors.get(subset, False), seed, fact))
+            floor = _at_floor(by_variant[control], fact.chance) if control else False
+            overall = _cell(benchmark, length, None, subsets, floor, seed, fact)
+            overall["of_subsets"] = fact.subsets or None
+            overall["groups"] = groups.group_means(groups.scores_of(subsets), fact.groups)
+            cells.append(overall)
+        cells += [_unsupported(variant, benchmark, length, fact) for variant in unsupported]
+    pairs = all_pairs(lines, seed)
+    metrics.differences_from_control(lines, pairs, seed)
+    disagreements = list(_disagreements(lines, facts))
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "complete": complete,
+        "lines": len(lines),
+        "alarms": alarms(lines, cells, pairs),
+        "cells": cells,
+        "ranks": ranks(cells, pairs),
+        "curves": curves(cells),
+        "pairs": pairs,
+        **({"disagreements": disagreements} if any(fact.cross_check for fact in facts.values()) else {}),
+    }
+
+
+def _cell(
+    benchmark: str,
+    length: int | None,
+    subset: str | None,
+    subsets: dict[str, list[Line]],
+    floor: bool,
+    seed: int,
+    fact: BenchmarkFacts,
+) -> dict[str, Any]:
+    lines = [line for some in subsets.values() for line in some]
+    counted = [line for line in lines if line.status in AVERAGED]
+    samples = [scores_of(some) for some in subsets.values()]
+    scores = [[scored.score for scored in some.values()] for some in samples]
+    contexts = contexts_of(counted)
+    whole = all(scores)
+    units = [[contexts[name] for name in some] for some in samples]
+    interval = mean_interval(scores, seed, units=units) if whole else None
+    removed = [value for line in counted if (value := removed_of(line)) is not None]
+    further = metrics.of_cell(counted, subsets, fact.pass_at, seed)
+    return {
+        **lines[0].model_dump(include=set(VariantFields.model_fields)),
+        "benchmark": benchmark,
+        "subset": subset,
+        "length": length,
+        "score": fmean(map(fmean, scores)) if whole else None,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "n": len({line.sample_id for line in counted}),
+        "n_contexts": len(set(contexts.values())),
+        "n_subsets": len(subsets),
+        "n_failed": len(lines) - len(counted),
+        "rollouts": len({line.rollout for line in lines}),
+        "sampling": _common(line.sampling for line in lines),
+        "max_new_tokens": _common(line.max_new_tokens for line in lines),
+        "of_new_tokens": fact.answer_limit,
+        "removed_mean": _of_subsets(subsets, removed_of),
+        "removed_min": min(removed, default=None),
+        "removed_max": max(removed, default=None),
+        "removed_total_mean": _of_subsets(subsets, lambda line: line.removed_total),
+        "generated_mean": _mean(line.generated_tokens for line in counted),
+        "limit_share": _mean(float(line.finish_reason == "length") for line in counted),
+        "requested_removed": lines[0].requested_removed,
+        "n_cut": sum(line.prompt_cut for line in counted),
+        "floor": floor,
+        "bound_by": "protection" if any(line.bound_by for line in counted) else None,
+        **_paid(lines),
+        "metrics": further.means,
+        "metric_intervals": further.intervals,
+    }
+
+
+def _unsupported(
+    variant: Variant | Mapping[str, Any], benchmark: str, length: int | None, fact: BenchmarkFacts
+) -> dict[str, Any]:
+    """The cell of a method that cannot prune in the run's phase: a note in place of figures."""
+    if isinstance(variant, Mapping):
+        columns, note = {name: variant[name] for name in VariantFields.model_fields}, variant["note"]
+    else:
+        columns, note = variant.fields(), _note(variant)
+    empty = (
+        "score low high removed_mean removed_min removed_max rollouts sampling max_new_tokens removed_total_mean "
+        "generated_mean limit_share requested_removed bound_by"
+    )
+    return {
+        **VariantFields(**columns).model_dump(),
+        "benchmark": benchmark,
+        "subset": None,
+        "length": length,
+        **dict.fromkeys(empty.split()),
+        "n": 0,
+        "n_contexts": 0,
+        "n_subsets": 0,
+        "n_failed": 0,
+        "n_cut": 0,
+        "groups": {},
+        "of_new_tokens": fact.answer_limit,
+        "of_subsets": fact.subsets or None,
+        "floor": False,
+        "metrics": {},
+        "metric_intervals": {},
+        "status": "unsupported",
+        "note": note,
+    }
+
+
+def _note(variant: Variant) -> str:
+    from harness.config.variants import only
+    from methods import registry
+
+    return only(registry.get(variant.method).phases)
+
+
+def _paid(lines: Iterable[Line]) -> dict[str, int]:
+    """The prefills that all these answers cost, where lines say so."""
+    known = [line.prefills_paid for line in lines if line.prefills_paid is not None]
+    return {"prefills_paid": sum(known)} if known else {}
+
+
+def _common(values: Iterable[Any]) -> Any:
+    """What all values are, None where they differ."""
+    first, *rest = values
+    return first if all(value == first for value in rest) else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _disagreements(lines: Iterable[Line], facts: dict[str, BenchmarkFacts]) -> Iterator[dict[str, Any]]:
+    """Lines whose second scorer does not agree."""
+    for line in lines:
+        fact = facts.get(line.benchmark)
+        if fact is not None and fact.cross_check is not None and line.metrics.get(fact.cross_check) == 0:
+            yield {
+                "benchmark": line.benchmark,
+                "sample_id": line.sample_id,
+                "variant": line.variant,
+                "rollout": line.rollout,
+                "score": line.score,
+                "scorer": fact.cross_check,
+            }
+
+
+def _of_subsets(subsets: Mapping[str, Iterable[Line]], of: Callable[[Line], float | None]) -> float | None:
+    """The mean of the subsets' means, as that of the scores which it stands beside; of those subsets that have any."""
+    means = [_mean(of(line) for line in some if line.status in AVERAGED) for some in subsets.values()]
+    return _mean(means)
+
+
+def removed_of(line: Line) -> float | None:
+    """The x-axis: measured removed fraction of the context for phase prefill, the mean over time otherwise."""
+    return line.removed_context if line.phase == "prefill" else line.removed_time_mean
+
+
+def _floors(control: Iterable[Line], chance: float) -> dict[str, bool]:
+    """For each subset whether its control lies at the floor: at chance, or under 20."""
+    return {subset: _at_floor(some, chance) for subset, some in _by(control, lambda line: line.subset).items()}
+
+
+def _at_floor(control: Iterable[Line], chance: float) -> bool:
+    by_subset = _by(control, lambda line: line.subset).values()
+    means = [fmean(scores) for some in by_subset if (scores := [ln.score for ln in some if ln.score is not None])]
+    return bool(means) and fmean(means) <= max(chance, FLOOR - 1e-9)
+
+
+def _by(lines: Iterable[Line], key: Any) -> dict[Any, list[Line]]:
+    groups: dict[Any, list[Line]] = {}
+    for line in lines:
+        groups.setdefault(key(line), []).append(line)
+    return groups

@@ -1,0 +1,179 @@
+"""A job to its files: run what is missing, line by line, and summarise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import IO, Any, NamedTuple
+
+from harness.analysis.summary import summarise
+from harness.engine.adapter import LanguageModel
+from harness.errors import HarnessError
+from harness.evaluation.evaluator import Evaluator
+from harness.evaluation.job import Job
+from harness.evaluation.mask_recorder import MaskKeeper
+from harness.evaluation.run_record import item_rows, method_hashes, run_record
+from harness.models import loading
+from harness.models.prompts import stop_ids
+from harness.results.locks import alone
+from harness.results.run_folder import Line, RunFolder, append_line, histogram_key
+
+
+class Outcome(NamedTuple):
+    """A finished run: its folder, its summary, and whether it was there already.
+
+    ``stale`` names the methods whose code has changed since the run was made, ``notes`` what else is to be told.
+    """
+
+    folder: RunFolder
+    summary: dict[str, Any]
+    was_complete: bool
+    stale: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+Progress = Callable[[int, int], AbstractContextManager[Callable[[Line], None]]]
+
+
+def execute(job: Job, progress: Progress) -> Outcome:
+    """Run what is missing of a job and summarise. A complete run is only read; an incomplete one needs ``--resume``
+    or ``--force``. Two processes never write the same folder."""
+    with alone(job.folder):
+        return _execute(job, job.folder, progress)
+
+
+def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:
+    _check_place(job, folder)
+    fresh = job.request.force or not folder.exists
+    lines = [] if fresh else _present(job, folder)
+    if len(lines) == job.expected:
+        kept = folder.summary() or {}
+        summary, stale = kept if _whole(kept) else _finish(job, folder, lines), _stale(job, folder)
+        keeper = MaskKeeper(folder.path, job.prompts, job.items, job.request.store_masks, lines)
+        if keeper.lacking:
+            _add_masks(job, folder, lines, keeper, stale)
+        return Outcome(folder, summary, True, stale, keeper.notes)
+    lm = loading.load_model(job.request.model, job.device, job.dtype)
+    if fresh:  # only now, so that a damaged model leaves no folder, and no old run is dropped for it
+        _start(job, folder)
+    else:
+        folder.restore_items(list(item_rows(job.items)))
+    folder.asked_for_masks(job.request.store_masks)
+    keeper = MaskKeeper(folder.path, job.prompts, job.items, job.request.store_masks, lines)
+    evaluator = _evaluator(job, lm, lines, keeper)
+    known = folder.histogram_keys()
+    try:
+        with ExitStack() as files, progress(len(lines), job.expected) as advance:
+            samples = files.enter_context(folder.append("samples.jsonl"))
+            bins: IO[str] | None = None
+
+            def histogram(row: dict[str, Any]) -> None:
+                nonlocal bins  # most methods have no histogram, and a run without any has no file
+                if histogram_key(row) not in known:
+                    bins = bins or files.enter_context(folder.append("histograms.jsonl"))
+                    append_line(bins, row)
+
+            for line in evaluator.run(job.items, histogram, keeper.keep):
+                append_line(samples, line.model_dump())
+                lines.append(line)
+                advance(line)
+    except OSError as error:  # of closing a file whose last line could not be written, which was told already
+        if told := _told(error):
+            raise told from None
+        raise
+    return Outcome(folder, _finish(job, folder, lines), False, notes=keeper.notes)
+
+
+def _evaluator(job: Job, lm: LanguageModel, lines: Sequence[Line], keeper: MaskKeeper) -> Evaluator:
+    return Evaluator(
+        lm,
+        job.prompts,
+        stop_ids(job.prompts, lm.model.generation_config),
+        job.plan.planned,
+        seed=job.request.seed,
+        query_aware=job.request.query_aware,
+        done=frozenset(line.key for line in lines),
+        masked=keeper.lacking,
+    )
+
+
+def _add_masks(job: Job, folder: RunFolder, lines: Sequence[Line], keeper: MaskKeeper, stale: tuple[str, ...]) -> None:
+    """The masks that a complete run lacks: a prefill of each of their contexts, and no answer."""
+    if stale:
+        raise HarnessError(
+            f"{folder.path} was made with other method code ({', '.join(stale)}), so masks made now would not be those "
+            "of its answers; leave --store-masks out, or run with --force to start over"
+        )
+    lm = loading.load_model(job.request.model, job.device, job.dtype)
+    folder.asked_for_masks(job.request.store_masks)
+    made = list(_evaluator(job, lm, lines, keeper).run(job.items, masks=keeper.keep))
+    assert not made  # no line was missing
+
+
+def _told(error: BaseException | None) -> HarnessError | None:
+    """The message that an error came after."""
+    while error is not None and not isinstance(error, HarnessError):
+        error = error.__context__
+    return error
+
+
+def _check_place(job: Job, folder: RunFolder) -> None:
+    """What would go wrong after the model is loaded, or drop answers that nobody asked to drop."""
+    path = folder.path
+    if path.exists() and not (path.is_dir() and os.access(path, os.W_OK | os.X_OK)):
+        raise HarnessError(
+            f"{path} is where the run goes, and it is no folder that can be written to; give another --out"
+        )
+    left = [name for name in ("samples.jsonl", "samples.jsonl.gz") if (path / name).is_file()]
+    if left and not folder.exists and not job.request.force:
+        raise HarnessError(
+            f"{path} has {left[0]} but no run.json; take that from a copy to go on, or run with --force to start over"
+        )
+
+
+def _whole(summary: dict[str, Any]) -> bool:
+    """Whether a summary can be shown; one that cannot is derived anew."""
+    return summary.get("complete") is True and isinstance(summary.get("cells"), list)
+
+
+def _start(job: Job, folder: RunFolder) -> None:
+    try:
+        folder.start(run_record(job), list(item_rows(job.items)))
+    except OSError as error:
+        raise HarnessError(f"--out {job.request.out} cannot be written to: {error}") from error
+
+
+def _present(job: Job, folder: RunFolder) -> list[Line]:
+    """The lines of a run that was started before, if it may be read or gone on with."""
+    stale = _stale(job, folder)
+    if job.request.resume:
+        folder.mend()
+    lines = folder.lines()
+    if len({line.key for line in lines}) < len(lines):
+        raise HarnessError(f"{folder.path} has doubled lines; run with --force to start over")
+    if len(lines) < job.expected and not job.request.resume:
+        raise HarnessError(
+            f"{folder.path} holds an incomplete run ({len(lines)} of {job.expected} lines); "
+            "add --resume to go on or --force to start over"
+        )
+    if stale and len(lines) < job.expected:  # a run must not be made half by one code and half by another
+        raise HarnessError(
+            f"{folder.path} was started with other method code ({', '.join(stale)}); run with --force to start over"
+        )
+    return lines
+
+
+def _stale(job: Job, folder: RunFolder) -> tuple[str, ...]:
+    """Methods whose code or weights are others than when the run was started."""
+    then, now = folder.run().get("method_hashes"), method_hashes(job)
+    if not isinstance(then, dict):
+        raise HarnessError(f"{folder.path / 'run.json'} has no method_hashes; run with --force to start over")
+    return tuple(name for name in now if then.get(name) != now[name])
+
+
+def _finish(job: Job, folder: RunFolder, lines: list[Line]) -> dict[str, Any]:
+    complete = len(lines) == job.expected
+    summary = summarise(lines, job.facts, complete, job.request.seed, job.plan.unsupported)
+    folder.finish(summary)
+    return summary

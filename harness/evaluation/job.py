@@ -1,0 +1,220 @@
+"""A run before its model is loaded: everything resolved and checked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import benchmarks.registry
+from benchmarks import fidelity
+from benchmarks.base import Benchmark, Request, Sample, check_reachable, content_hash
+from harness.analysis.summary import BenchmarkFacts, facts_of
+from harness.config import grid, query_modes, thinking
+from harness.config.run_config import RunRequest
+from harness.config.variants import Plan
+from harness.engine.adapter import describe
+from harness.errors import HarnessError
+from harness.evaluation import provenance
+from harness.evaluation.evaluator import Item, sampling_of
+from harness.files import check_folder
+from harness.models import loading, truncation
+from harness.models.loading import EMBEDDED
+from harness.models.prompts import Prompts
+from harness.results.run_folder import RunFolder
+from methods.registry import load_plugin, unknown
+
+#: what changes every sample's answers; in a run's configuration where given
+ANSWER_FLAGS = ("rollouts", "max_new_tokens")
+#: samples this many times as long as a model's positions are not made, not even to be marked as too long
+ABSURD = 16
+#: samples a subset with the embedded model, which is there to try things out
+EMBEDDED_LIMIT = 3
+
+
+@dataclass
+class Job:
+    """A resolved request: everything that is needed before the model is loaded, all of it checked."""
+
+    request: RunRequest
+    plan: Plan
+    prompts: Prompts
+    items: list[Item]
+    limits: dict[str, int | None]
+    device: str
+    dtype: str
+    max_positions: int
+    #: what the benchmarks say of this request
+    notes: tuple[str, ...] = ()
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """What makes two runs the same; the folder's name comes from it."""
+        return {
+            "model": loading.short_name(self.request.model),
+            "model_files": loading.files_hash(self.request.model),
+            "variants": [p.variant.fields() for p in self.plan.planned],
+            "benchmarks": sorted({item.benchmark.name for item in self.items}),
+            "lengths": list(dict.fromkeys(item.sample.length for item in self.items)),
+            "subsets": list(dict.fromkeys(item.sample.subset for item in self.items)),
+            "limits": self.limits,
+            "data_hash": provenance.data_hash(item.sample for item in self.items),
+            "seed": self.request.seed,
+            "device": self.device.split(":")[0],
+            "dtype": self.dtype,
+            **{name: given for name in ANSWER_FLAGS if (given := getattr(self.request, name)) is not None},
+        }
+
+    @property
+    def folder(self) -> RunFolder:
+        name = loading.short_name(self.request.model).rpartition("/")[2].lower()
+        kinds = "-".join(dict.fromkeys(item.benchmark.name for item in self.items)).replace(":", "-")
+        return RunFolder(self.request.out / f"{name}-{kinds}-{content_hash(self.configuration)[:8]}")
+
+    @property
+    def facts(self) -> dict[str, BenchmarkFacts]:
+        return {item.benchmark.name: facts_of(item.benchmark) for item in self.items}
+
+    @property
+    def expected(self) -> int:
+        """How many lines a complete run has."""
+        return sum(item.sample.rollouts for item in self.items) * len(self.plan.planned)
+
+
+def resolve(request: RunRequest) -> Job:
+    """Check everything that can be checked without the model's weights; raises a user error on the first fault."""
+    check_folder(request.out)
+    check_reachable(request.data)
+    for path in request.plugin:
+        load_plugin(path)
+    named = [benchmarks.registry.get(name) for name in request.benchmark]
+    wanted = fidelity.settled(named, request.reference, request.data)
+    phase = _phase(request, wanted)
+    modes = query_modes.resolve(request.query_mode, request.query_aware, wanted)
+    requests = {b.name: _request_for(b, request, wanted) for b in wanted}
+    for benchmark in wanted:
+        benchmark.check(requests[benchmark.name])
+    grid.check_names(request.method)
+    config = loading.config_of(request.model)
+    most = int(config.get_text_config().max_position_embeddings)
+    _check_lengths(request, most)
+    device = loading.pick_device(request.device)
+    dtype = str(loading.pick_dtype(request.dtype, device)).removeprefix("torch.")
+    tokenizer = loading.load_tokenizer(request.model)
+    thinks = thinking.resolve(request.thinking, wanted, tokenizer, request.model)
+    planned = grid.plan(request.grid(phase, thinks, modes), describe(config, request.model))
+    prompts = Prompts(tokenizer, request.compat, thinks)
+    items = [Item(b, _answered(b, s, request)) for b in wanted for s in b.samples(requests[b.name], prompts.text)]
+    if not items:
+        raise HarnessError("the benchmarks gave no sample; see `python -m harness benchmarks` and --subset, --length")
+    thinking.check_samples(thinks, items)
+    _check_fits(items, prompts, most, request.model)
+    _check_one_prompt(planned, items, prompts, request.query_aware)
+    limits = {name: asked.limit for name, asked in requests.items()}
+    notes = tuple(note for b in wanted for note in b.notes(requests[b.name]))
+    return Job(request, planned, prompts, items, limits, device, dtype, most, notes)
+
+
+def _request_for(benchmark: Benchmark, request: RunRequest, wanted: list[Benchmark]) -> Request:
+    known = {subset for other in wanted for subset in (*other.subsets, *other.groups)}
+    for subset in request.subset:
+        if subset not in known:
+            raise HarnessError(unknown("subset", subset, sorted(known)))
+    named = {**{subset: (subset,) for subset in benchmark.subsets}, **benchmark.groups}
+    own = tuple(dict.fromkeys(subset for asked in request.subset for subset in named.get(asked, ())))
+    if request.subset and not own:
+        raise HarnessError(f"--subset names none of {benchmark.name}'s subsets: {', '.join(benchmark.subsets)}")
+    limit = request.limit
+    if limit is None and request.model in EMBEDDED and not _rows_given(request):
+        limit = EMBEDDED_LIMIT
+    data = request.data if len(wanted) == 1 or benchmark.needs_data else None
+    return Request(request.length, own, limit, data, request.seed)
+
+
+def _phase(request: RunRequest, wanted: Sequence[Benchmark]) -> str:
+    """The phase of the whole run: the one given, or the default that all its benchmarks share."""
+    defaults = {benchmark.name: benchmark.default_phase for benchmark in wanted}
+    if "phase" in request.given or not defaults:
+        return request.phase
+    if len(set(defaults.values())) > 1:
+        told = ", ".join(f"{name}: {phase}" for name, phase in defaults.items())
+        raise HarnessError(f"a run has one phase, but these benchmarks have different defaults ({told}); give --phase")
+    return next(iter(defaults.values()))
+
+
+def _answered(benchmark: Benchmark, sample: Sample, request: RunRequest) -> Sample:
+    """A sample with the run's number of rollouts and answer limit in place of the benchmark's."""
+    sampling_of(sample, request.seed)  # refuses settings that mean nothing
+    if request.rollouts is not None and sample.sampling is None:
+        raise HarnessError(
+            f"--rollouts {request.rollouts}: {benchmark.name} answers greedily, so all rollouts would be the same; "
+            "leave --rollouts out, or use a benchmark that samples, such as aime25"
+        )
+    return replace(
+        sample,
+        rollouts=request.rollouts or sample.rollouts,
+        max_new_tokens=request.max_new_tokens or sample.max_new_tokens,
+    )
+
+
+def _rows_given(request: RunRequest) -> bool:
+    """Whether ``--data`` is a file of finished rows; a folder may be the texts that samples are made from."""
+    return request.data is not None and not request.data.is_dir()
+
+
+def _check_lengths(request: RunRequest, most: int) -> None:
+    """Far too long samples are not even generated; a sample may be somewhat shorter than its length."""
+    if request.length and not _rows_given(request):
+        check_lengths(request.length, most, request.model)
+
+
+def check_lengths(lengths: Sequence[int], most: int, model: str) -> None:
+    """:class:`HarnessError` where all lengths are far too long for a model's positions, or one is absurdly so."""
+    for length, times in ((min(lengths), 2), (max(lengths), ABSURD)):
+        if length > times * most:
+            raise HarnessError(
+                f"no sample fits model {model!r}: it has {most} positions, --length asks for {length}; give a smaller "
+                "--length or another --model"
+            )
+
+
+def _check_fits(items: list[Item], prompts: Prompts, most: int, model: str) -> None:
+    """At least one sample must fit; single ones that do not are marked ``truncated`` in the results."""
+    least = sys.maxsize
+    for _, sample in items:
+        used = _tokens(prompts, sample, most)
+        if used <= most:
+            return
+        least = min(least, used)
+    raise HarnessError(
+        f"no sample fits model {model!r}: the shortest needs {least} positions, the model has {most}; "
+        "give a smaller --length or --max-new-tokens, or another --model"
+    )
+
+
+def _check_one_prompt(planned: Plan, items: list[Item], prompts: Prompts, query_aware: bool) -> None:
+    """All variants of a run read the same ids, so those with and without kvpress's prompts only go together where
+    the two are the same."""
+    if all(p.method.compat == prompts.compat for p in planned.planned):
+        return
+    other = Prompts(prompts.tokenizer, "" if prompts.compat else "kvpress", prompts.thinking)
+    for _, sample in items:
+        if _ids(prompts, sample, query_aware) != _ids(other, sample, query_aware):
+            raise HarnessError(
+                f"sample {sample.sample_id} reads otherwise with compat=kvpress, so variants with and without it "
+                "cannot share a run; give --compat kvpress for all methods, or run them apart"
+            )
+
+
+def _ids(prompts: Prompts, sample: Sample, query_aware: bool) -> tuple[tuple[int, ...], ...]:
+    seen, asked = (sample.question, "") if query_aware else ("", sample.question)
+    context = prompts.context(sample.context + seen, sample.chat_template)
+    question = prompts.question(asked, sample.answer_prefix, sample.chat_template)
+    return context.ids, (context.prefix,), context.suffix, question
+
+
+def _tokens(prompts: Prompts, sample: Sample, most: int) -> int:
+    context = truncation.fitted(prompts, sample, most)
+    asked = prompts.question(sample.question, sample.answer_prefix, sample.chat_template)
+    return len(context.ids) + len(asked) + sample.max_new_tokens

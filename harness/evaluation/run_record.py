@@ -1,0 +1,87 @@
+"""What a run writes down about itself before its first sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.base import content_hash
+from harness.evaluation import provenance
+from harness.evaluation.evaluator import Item
+from harness.evaluation.job import Job
+from harness.models import loading
+from harness.results.run_folder import SCHEMA_VERSION
+from methods.base import Method
+
+
+def method_hashes(job: Job) -> dict[str, str]:
+    by_name: dict[str, list[Method]] = {}
+    for variant, method, _ in job.plan.planned:
+        by_name.setdefault(variant.method, []).append(method)
+    return {name: provenance.method_hash(methods) for name, methods in by_name.items()}
+
+
+def run_record(job: Job) -> dict[str, Any]:
+    request = job.request
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "configuration": job.configuration,
+        "skipped": {name: _without_paths(reason, job) for name, reason in job.plan.skipped.items()},
+        "unsupported": [variant.fields() for variant in job.plan.unsupported],
+        "answers": _answers(job.items),
+        "hardware": provenance.hardware(job.device),
+        "attention_kernel": "kvprune masked (torch)",
+        "max_positions": job.max_positions,
+        "versions": provenance.versions(),
+        **provenance.commit(),
+        "method_hashes": method_hashes(job),
+        "method_costs": {method.name: method.cost for _, method, _ in job.plan.planned},
+        "seeds": {"run": request.seed},
+        "data": request.data.name if request.data else None,
+        "benchmark_versions": {item.benchmark.name: item.benchmark.version for item in job.items},
+        "store_masks": request.store_masks,
+        "facts": {name: fact._asdict() for name, fact in job.facts.items()},
+    }
+
+
+def _without_paths(reason: str, job: Job) -> str:
+    """A message in which the model, and files that options name, stand without the folders above them."""
+    found = reason.replace(job.request.model, loading.short_name(job.request.model))
+    for option in job.request.option:
+        value = option.partition("=")[2]
+        found = found.replace(value, Path(value).name) if "/" in value else found
+    return found
+
+
+def _answers(items: Iterable[Item]) -> dict[str, dict[str, Any]]:
+    """How each benchmark's samples are answered: limits, rollouts and sampling settings that occur."""
+    found: dict[str, dict[str, Any]] = {}
+    for benchmark, sample in items:
+        own = found.setdefault(
+            benchmark.name,
+            {"max_new_tokens": [], "benchmark_limit": benchmark.answer_limit, "rollouts": [], "sampling": []},
+        )
+        for name in ("max_new_tokens", "rollouts", "sampling"):
+            if getattr(sample, name) not in own[name]:
+                own[name].append(getattr(sample, name))
+    return found
+
+
+def item_rows(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
+    """One line a sample: its references where it was not made from data of others, its texts where they may be
+    shipped."""
+    for benchmark, sample in items:
+        row: dict[str, Any] = {
+            "sample_id": sample.sample_id,
+            "context_id": sample.context_id,
+            "benchmark": benchmark.name,
+            "subset": sample.subset,
+            "length": sample.length,
+            "prompt_hash": content_hash(sample.context, sample.question, sample.answer_prefix),
+        }
+        if benchmark.shareable or sample.subset not in benchmark.needs_data:
+            row |= {"references": list(sample.references), "all_classes": list(sample.all_classes)}
+        if benchmark.shareable:
+            row |= {"context": sample.context, "question": sample.question, "answer_prefix": sample.answer_prefix}
+        yield row

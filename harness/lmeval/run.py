@@ -1,0 +1,142 @@
+"""``python -m harness lm-eval``: tasks of lm-eval, answered by every variant of a run, a column each."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lm_eval
+from lm_eval.tasks import TaskManager
+from rich.markup import escape
+from rich.table import Table
+
+from harness.config.run_config import RunRequest
+from harness.errors import HarnessError
+from harness.evaluation import provenance
+from harness.lmeval.model import KvpruneLM, Shared, mean_removed, share
+from harness.models import loading
+from harness.reporting.run_table import console
+from harness.results.run_folder import write_atomically
+from methods.registry import unknown
+
+
+def run(
+    asked: RunRequest,
+    tasks: Sequence[str],
+    include_path: Path | None = None,
+    num_fewshot: int | None = None,
+    chat: bool = False,
+    bootstrap: int = 1000,
+) -> dict[str, Any]:
+    """The results of all variants: ``{"variants": [{"variant", ..., "removed", "results": {task: {metric: value}}}],
+    "split": {task: {"context": n, "whole": n}}, ...}``. ``bootstrap`` is the resamples behind lm-eval's errors.
+
+    Unknown tasks, and tasks that cannot be run on a pruned cache: :class:`HarnessError`.
+    """
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    manager = _manager(tasks, include_path)
+    shared = share(asked)
+    shown = [_column(shared, lm, tasks, manager, asked, num_fewshot, chat, bootstrap) for lm in KvpruneLM.all(shared)]
+    return {
+        "model": loading.short_name(asked.model),
+        "tasks": list(tasks),
+        "limit": asked.limit,
+        "num_fewshot": num_fewshot,
+        "chat_template": chat,
+        "seed": asked.seed,
+        "versions": provenance.versions(),
+        "skipped": shared.plan.skipped,
+        "split": {task: {"context": len(found), "whole": len(whole)} for task, (found, whole) in shared.split.items()},
+        "variants": shown,
+    }
+
+
+def _manager(tasks: Sequence[str], include_path: Path | None) -> TaskManager:
+    """lm-eval's tasks, and those of a folder; its own thousands are only read where the folder lacks one."""
+    if include_path is not None and not include_path.is_dir():
+        raise HarnessError(f"--include-path {include_path} is no folder; give one with lm-eval task files (.yaml)")
+    manager = TaskManager(include_path=include_path, include_defaults=False) if include_path else None
+    if manager is None or not set(tasks) <= set(manager.all_tasks):
+        manager = TaskManager(include_path=include_path)
+    for task in tasks:
+        if task not in manager.all_tasks:
+            raise HarnessError(f"--tasks: {unknown('lm-eval task', task, list(manager.all_tasks))[:400]}")
+    return manager
+
+
+def _column(
+    shared: Shared,
+    lm: KvpruneLM,
+    tasks: Sequence[str],
+    manager: TaskManager,
+    asked: RunRequest,
+    num_fewshot: int | None,
+    chat: bool,
+    bootstrap: int,
+) -> dict[str, Any]:
+    try:
+        found = lm_eval.simple_evaluate(
+            model=lm,
+            tasks=list(tasks),
+            num_fewshot=num_fewshot,
+            limit=asked.limit,
+            log_samples=False,
+            bootstrap_iters=bootstrap,
+            apply_chat_template=chat,
+            task_manager=manager,
+            random_seed=asked.seed,
+        )
+    except (FileNotFoundError, ConnectionError) as error:  # a data set that is neither here nor to be had
+        raise HarnessError(f"the data of --tasks {','.join(tasks)} cannot be had: {error}") from error
+    assert found is not None
+    results = {task: _figures(own) for task, own in found["results"].items()}
+    return {**lm.variant.fields(), "removed": mean_removed(shared, lm.index), "results": results}
+
+
+def _figures(own: dict[str, Any]) -> dict[str, float]:
+    """Metrics and errors of one task; lm-eval writes "N/A" for an error that it has not."""
+    return {name: float(value) for name, value in own.items() if isinstance(value, int | float)}
+
+
+def show(result: dict[str, Any]) -> None:
+    """A row a task and metric, a column a variant, the measured removed fraction below."""
+    few = "" if result["num_fewshot"] is None else f", {result['num_fewshot']}-shot"
+    limit = "" if result["limit"] is None else f", {result['limit']} documents a task"
+    table = Table(title=escape(f"{result['model']}, lm-eval{few}{limit}"), title_justify="left")
+    table.add_column("task")
+    table.add_column("metric")
+    table.add_column("pruned")
+    for one in result["variants"]:
+        table.add_column(escape(one["variant"]), justify="right")
+    for task, own in result["variants"][0]["results"].items():
+        for name in (name for name in own if "," in name and "_stderr" not in name):
+            error = name.replace(",", "_stderr,")
+            cells = [_cell(one["results"][task], name, error) for one in result["variants"]]
+            table.add_row(escape(task), name.partition(",")[0], _pruned(result["split"].get(task)), *cells)
+    removed = ["" if one["removed"] is None else f"{one['removed']:.3f}" for one in result["variants"]]
+    table.add_section()
+    table.add_row("removed, mean over contexts", "", "", *removed)
+    out = console()
+    out.print(table)
+    for name, reason in result["skipped"].items():
+        out.print(f"not run: {name}: {reason}", markup=False, highlight=False)
+
+
+def _cell(own: dict[str, float], name: str, error: str) -> str:
+    return f"{own[name]:.4f}" + (f" ± {own[error]:.4f}" if error in own else "")
+
+
+def _pruned(split: dict[str, int] | None) -> str:
+    """What was pruned of a task's prompts."""
+    if split is None:
+        return ""
+    parts = [f"context of {split['context']}"] if split["context"] else []
+    return ", ".join(parts + ([f"whole prompt of {split['whole']} (aware)"] if split["whole"] else []))
+
+
+def write(result: dict[str, Any], path: Path) -> None:
+    """The result as JSON."""
+    write_atomically(path, json.dumps(result, indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,72 @@
+"""Scores of predictions that another program made, by a benchmark's own metrics; no model is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich.table import Table
+
+import benchmarks.registry
+from benchmarks.base import Benchmark, BenchmarkError
+from benchmarks.registry import nearest_first
+from harness.analysis.subset_groups import group_means, label
+from harness.errors import HarnessError
+from harness.reporting.run_table import console
+
+
+def score(name: str, predictions: Path) -> dict[str, Any]:
+    """Mean score of each subset, of each group of subsets, and over all of them, on 0-100."""
+    benchmark = _known(name)
+    scores: dict[str, list[float]] = {}
+    for sample, prediction in benchmark.answered(predictions):
+        scores.setdefault(sample.subset, []).append(benchmark.score(sample, prediction).score)
+    if not scores:
+        raise HarnessError(f"--predictions {predictions} has no predictions in its files")
+    return {
+        "benchmark": name,
+        "predictions": predictions.resolve().name,
+        "subsets": {s: {"score": fmean(scores[s]), "n": len(scores[s])} for s in benchmark.subsets if s in scores},
+        "groups": group_means(scores, benchmark.groups),
+        "score": fmean(map(fmean, scores.values())),
+        "n_subsets": len(scores),
+        "of_subsets": len(benchmark.subsets),
+    }
+
+
+def _known(name: str) -> Benchmark:
+    """The benchmark, where it reads predictions; else what does is told, nearest first."""
+    try:
+        benchmark = benchmarks.registry.get(name)
+    except BenchmarkError as error:
+        if error.__cause__ is not None or ":" in name:  # a plugin that did not load, or a wrong word after the colon
+            raise
+        told = f"unknown benchmark {name!r}"
+    else:
+        if _reads(benchmark):
+            return benchmark
+        told = f"{name} has no form of prediction files"
+    able = [other for other in benchmarks.registry.names() if _reads(benchmarks.registry.get(other))]
+    raise HarnessError(f"{told}; benchmarks that have one, nearest first: {', '.join(nearest_first(name, able))}")
+
+
+def _reads(benchmark: Benchmark) -> bool:
+    return type(benchmark).answered is not Benchmark.answered
+
+
+def print_scores(result: dict[str, Any]) -> None:
+    """A figure a subset, then the averages."""
+    table = Table(title=f"{result['benchmark']}, predictions of {result['predictions']}", title_justify="left")
+    table.add_column("subset")
+    table.add_column("score", justify="right")
+    table.add_column("n", justify="right")
+    for subset, found in result["subsets"].items():
+        table.add_row(subset, f"{found['score']:.2f}", str(found["n"]))
+    table.add_section()
+    for name, group in result["groups"].items():
+        table.add_row(label(name, group), f"{group['score']:.2f}", str(group["n"]))
+    table.add_section()
+    total = sum(found["n"] for found in result["subsets"].values())
+    table.add_row(label("all", result), f"{result['score']:.2f}", str(total))
+    console().print(table)

@@ -1,0 +1,334 @@
+"""The files of a run: what they hold, how they are written (each line flushed) and read back (each line checked)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator
+
+from harness.errors import HarnessError
+
+SCHEMA_VERSION = 1
+#: a line with one of these is scored and averaged
+AVERAGED = ("ok", "too_short")
+#: bytes of a file that are looked at at once
+_BLOCK = 1 << 20
+Status = Literal["ok", "too_short", "truncated", "oom", "nan", "timeout", "error"]
+#: what tables show as it is: short, on one line, no control characters
+Name = Annotated[str, Field(max_length=1_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+#: whole numbers that every reader of JSON takes exactly
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Share = Annotated[float, Field(ge=0, le=1)]
+#: largest metric: sums and squares of it are doubles
+MOST_FIGURE = 1e100
+Figure = Annotated[float, Field(ge=-MOST_FIGURE, le=MOST_FIGURE)]
+
+
+class VariantFields(BaseModel):
+    """The columns of a variant, in lines and in cells alike."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    variant: Name
+    method: Name
+    budget: Name
+    level_kind: Literal["removed", "keep_tokens", "threshold", "none"]
+    level: Annotated[float, Field(allow_inf_nan=True)] | None
+    phase: Literal["prefill", "decode", "both"]
+    window: Count
+    sinks: Count | Literal["prefix"]
+    positions: Literal["original", "cache"]
+    engine: Literal["masked", "compact"]
+    attention_during_prefill: Literal["full", "pruned"]
+    kv_bits: Count | None
+    query_mode: Literal["agnostic", "aware", "aware-reused"]
+    thinking: bool
+    options: str
+
+    @field_validator("level", mode="before")
+    @classmethod
+    def _infinite(cls, level: Any) -> Any:
+        return float(level) if level in ("inf", "-inf") else level  # as they are written, see below
+
+    @field_validator("level")
+    @classmethod
+    def _known(cls, level: float | None) -> float | None:
+        if level is not None and math.isnan(level):
+            raise ValueError("a level must be a number")
+        return level
+
+    @field_serializer("level")
+    def _level(self, level: float | None) -> float | str | None:
+        return str(level) if level is not None and math.isinf(level) else level  # JSON has no infinity
+
+
+class Line(VariantFields):
+    """One sample x variant (x rollout) of ``samples.jsonl``.
+
+    Pairs are KV pairs over prunable layers and KV heads. ``cached_pairs`` and ``kept_pairs`` are those of the context
+    (template prefix included) just before the first question token; ``removed_context`` is made of them.
+    ``cached_pairs_total`` and ``kept_pairs_total`` are those of everything cached after the last step, and
+    ``removed_total`` is made of them; ``removed_time_mean`` is the mean over steps. ``max_new_tokens`` is the answer
+    limit, ``sampling`` how tokens were drawn (None: greedy). Where benchmarks ask several questions of a
+    context, ``question_index`` is the question's place among them, from 0, and ``prefills_paid`` the prefills of the
+    context that a deployment would pay for this answer (:func:`harness.config.query_modes.numbered`).
+    """
+
+    requested_removed: Share | None = None
+    sample_id: Name
+    context_id: Name
+    question_index: Count | None = None
+    prefills_paid: Count | None = None
+    benchmark: Name
+    subset: Name
+    length: Count | None
+    rollout: Count = 0
+    prediction: str | None = None
+    score: float | None = Field(default=None, ge=0, le=100)
+    metrics: dict[Name, Figure] = {}
+    status: Status
+    reason: str | None = None
+    finish_reason: Literal["stop", "length", "nan"] | None = None
+    prompt_cut: bool = False
+    bound_by: Literal["protection"] | None = None
+    context_tokens: Count
+    generated_tokens: Count = 0
+    max_new_tokens: Count | None = None
+    sampling: dict[str, float] | None = None
+    cached_pairs: Count | None = None
+    kept_pairs: Count | None = None
+    cached_pairs_total: Count | None = None
+    kept_pairs_total: Count | None = None
+    removed_context: Share | None = None
+    removed_total: Share | None = None
+    removed_time_mean: Share | None = None
+    physical_bytes: Count | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What makes a line unique within a run."""
+        return self.sample_id, self.variant, self.rollout
+
+
+class RunFolder:
+    """A folder with ``run.json``, ``items.jsonl``, ``samples.jsonl``, ``histograms.jsonl`` and ``summary.json``; and
+    with ``masks/`` where they were asked for (:mod:`harness.results.mask_file`)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "run.json").is_file()
+
+    def start(self, run: dict[str, Any], items: list[dict[str, Any]]) -> None:
+        """Write the resolved configuration and the samples' references, before any sample runs."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        for name in ("samples.jsonl", "samples.jsonl.gz", "histograms.jsonl", "summary.json"):
+            (self.path / name).unlink(missing_ok=True)
+        for masks in self.path.glob("masks/*.npz"):
+            masks.unlink()
+        write_atomically(self.path / "items.jsonl", _json_lines(items))
+        write_atomically(self.path / "run.json", json.dumps(run, indent=1, ensure_ascii=False) + "\n")
+
+    def file(self, name: str) -> Path | None:
+        """A file of the run, None where it is missing. One that is a link out of the folder: :class:`HarnessError`."""
+        path = self.path / name
+        if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self.path)):
+            raise HarnessError(f"{path} is a link that leads out of its folder; put the file itself there")
+        return path if os.path.isfile(path) else None
+
+    def run(self) -> dict[str, Any]:
+        """The content of ``run.json``."""
+        path = self.file("run.json") or self.path / "run.json"
+        try:
+            run = load(path)
+        except (OSError, ValueError) as error:
+            raise HarnessError(f"{path} cannot be read ({error}); run with --force to start over") from error
+        version = run.get("schema_version") if isinstance(run, dict) else None
+        if version != SCHEMA_VERSION:
+            raise HarnessError(f"{path} has schema_version {version!r}; this release reads {SCHEMA_VERSION}")
+        return dict(run)
+
+    def asked_for_masks(self, count: int) -> None:
+        """Write down that masks of ``count`` samples of each subset were asked for, after the run was started."""
+        run = self.run()
+        if count > run.get("store_masks", 0):
+            text = json.dumps({**run, "store_masks": count}, indent=1, ensure_ascii=False) + "\n"
+            write_atomically(self.path / "run.json", text)
+
+    def summary(self) -> dict[str, Any] | None:
+        """The content of ``summary.json``, None where there is none yet."""
+        path = self.file("summary.json")
+        try:
+            return dict(load(path)) if path else None
+        except (OSError, ValueError, TypeError) as error:
+            raise HarnessError(f"{path} is damaged ({error}); delete it and run the same command again") from error
+
+    def lines(self) -> list[Line]:
+        """All sample lines, from ``samples.jsonl`` or ``samples.jsonl.gz``. A broken line: file and line number; a last
+        one that a kill left unfinished is passed over."""
+        return list(_read(self.samples)) if self.samples else []
+
+    def count(self) -> int:
+        """How many lines :meth:`lines` would give were none of them broken inside; 0 without a file. They are counted
+        by their ends, a block at a time; only what follows the last end is looked at, as a kill may have left it."""
+        return _count(self.samples) if self.samples else 0
+
+    @property
+    def samples(self) -> Path | None:
+        """The file of the lines: ``samples.jsonl.gz`` where there is one, else ``samples.jsonl``, if that is there."""
+        return self.file("samples.jsonl.gz") or self.file("samples.jsonl")
+
+    def mend(self) -> None:
+        """Unpack the samples and cut off what a kill left of unfinished last lines, so that a resumed run appends to
+        whole lines."""
+        packed = self.path / "samples.jsonl.gz"
+        if packed.is_file():
+            lines = (json.dumps(line.model_dump(), ensure_ascii=False) + "\n" for line in self.lines())
+            write_atomically(self.path / "samples.jsonl", "".join(lines))
+            packed.unlink()
+        for name in ("samples.jsonl", "histograms.jsonl"):
+            path = self.path / name
+            if path.is_file():
+                data = path.read_bytes()
+                whole = data.rfind(b"\n") + 1
+                if whole < len(data):
+                    os.truncate(path, whole)
+
+    def histogram_keys(self) -> set[tuple[Any, ...]]:
+        """:func:`histogram_key` of the histograms that are stored already."""
+        path = self.path / "histograms.jsonl"
+        try:  # not splitlines, which takes characters within a text for a line's end
+            rows = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+            return {histogram_key(json.loads(row)) for row in rows if row}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise HarnessError(f"{path} is damaged ({error}); run with --force to start over") from error
+
+    def append(self, name: str) -> IO[str]:
+        """``samples.jsonl`` or ``histograms.jsonl``, open for appending."""
+        with _writing(self.path / name):
+            return (self.path / name).open("a", encoding="utf-8")
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        with _writing(self.path / "summary.json"):
+            write_atomically(self.path / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+
+    def restore_items(self, items: list[dict[str, Any]]) -> None:
+        """Write ``items.jsonl`` again where it is not what :meth:`start` wrote: it follows from the run's samples."""
+        path, text = self.path / "items.jsonl", _json_lines(items)
+        with _writing(path):
+            if not path.is_file() or path.read_bytes() != text.encode():
+                write_atomically(path, text)
+
+
+def histogram_key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What makes a histogram unique within a run."""
+    return tuple(row[name] for name in ("sample_id", "method", "options", "window", "sinks"))
+
+
+def append_line(file: IO[str], row: dict[str, Any]) -> None:
+    """Append one JSON line and flush it to the file."""
+    text = json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+    with _writing(Path(file.name)):
+        file.write(text)
+        file.flush()
+
+
+def _json_lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A full or closed disk is nothing that a traceback helps with."""
+    try:
+        yield
+    except OSError as error:
+        raise HarnessError(
+            f"{path} cannot be written to: {error.strerror or error}; when it can, --resume goes on"
+        ) from error
+
+
+def load(path: Path) -> Any:
+    """The JSON value of a file. ``ValueError`` also where it is nested too deep to be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a whole file or nothing."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def _count(path: Path) -> int:
+    ends, tail = 0, b""
+    try:
+        with opened(path) as file:
+            while block := file.read(_BLOCK):
+                ends += block.count(b"\n")
+                start = block.rfind(b"\n") + 1
+                tail = block[start:] if start else tail + block
+    except (OSError, EOFError, zlib.error) as error:
+        raise HarnessError(f"{path} cannot be read: {error}") from error
+    try:
+        return ends + bool(tail and Line.model_validate_json(tail))
+    except ValidationError:
+        return ends
+
+
+def most_unpacked(size: int) -> int:
+    """Bytes that ``size`` packed ones may unpack to: lines shrink about thirtyfold, and beyond a hundredfold a file was
+    made to burst its reader."""
+    return 2**24 + 100 * size
+
+
+class _Packed(gzip.GzipFile):
+    """A gzip file that gives no more than :func:`most_unpacked`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.left = most_unpacked(path.stat().st_size)
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(self.left + 1 if size is None or size < 0 else size)
+        self.left -= len(data)
+        if self.left < 0:
+            raise OSError("it unpacks to far more than lines of a run would")
+        return data
+
+
+def opened(path: Path) -> IO[bytes]:
+    """``samples.jsonl`` or ``samples.jsonl.gz``, open for reading."""
+    return _Packed(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
+def _read(path: Path) -> Iterator[Line]:
+    try:
+        with opened(path) as file:
+            data = file.read()
+    except (OSError, EOFError, zlib.error) as error:
+        raise HarnessError(f"{path} cannot be read: {error}") from error
+    *rows, tail = data.split(b"\n")  # not splitlines, which also parts at \r, a blank to JSON
+    for number, text in enumerate(rows, 1):
+        try:
+            yield Line.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ascii(".".join(map(str, first["loc"])))[1:-1][:80] or "line"
+            raise HarnessError(f"{path}, line {number}: {where}: {first['msg']}") from error
+    if tail:  # the last line of a run that was killed may have no end, and may be whole
+        with suppress(ValidationError):
+            yield Line.model_validate_json(tail)

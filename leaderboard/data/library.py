@@ -1,0 +1,276 @@
+"""The runs of one or more results folders, read once: what each holds, which may stand on one board, what is broken.
+
+Reading 500 summaries takes seconds, so what a page needs of a run is kept in the user's cache folder as JSON, keyed by
+the stamp (name, size, time of change) of the run's files. Nothing outside the folders given is read: links are listed
+as broken.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.analysis import boards
+from harness.analysis.boards import Board
+from harness.analysis.paired_tests import scores_of
+from harness.analysis.ranking import level_of
+from harness.analysis.run_reader import Reading, checked, read
+from harness.errors import HarnessError
+from harness.results.run_folder import Line
+from leaderboard.data.discovery import Stamp, all_runs, linked, stamp_of
+from leaderboard.data.disk_cache import cached, digest
+from leaderboard.escaping import brief
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A folder that could not be read, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one run holds of one benchmark and length.
+
+    basis        what another run must share to stand on the same board, see :func:`harness.analysis.boards.basis_of`
+    control      hash of the control's scores, sample by sample
+    samples      how many there are, by ``items.jsonl``; 0: not known
+    floor        the control is at chance or under 20, so that nothing can be compared
+    engines, query_modes, levels   those of its pruned variants; levels as asked for, (kind, value)
+    """
+
+    benchmark: str
+    length: int | None
+    basis: dict[str, Any]
+    control: str
+    dtype: str
+    hardware: str
+    samples: int = 0
+    engines: tuple[str, ...] = ()
+    query_modes: tuple[str, ...] = ()
+    levels: tuple[tuple[str, Any], ...] = ()
+    floor: bool = False
+
+    @property
+    def key(self) -> str:
+        return digest(json.dumps(self.basis, sort_keys=True, default=str) + self.control)[:10]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One readable run folder."""
+
+    path: Path
+    stamp: Stamp
+    complete: bool
+    methods: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @cached_property
+    def reading(self) -> Reading:
+        return read(self.path)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs that share a board; ``key`` names it in an address and stays the same while its data do."""
+
+    key: str
+    part: Part
+    entries: tuple[Entry, ...]
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def title(self) -> str:
+        length = f" at {self.part.length:,} tokens" if self.part.length else ""
+        return f"{self.part.basis['model']}, {self.part.benchmark}{length}"
+
+
+@dataclass
+class Library:
+    """All runs found. ``broken`` are the folders that are listed with a reason in place of figures."""
+
+    entries: list[Entry]
+    broken: list[Broken]
+    _boards: dict[str, Board] = field(default_factory=dict)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """In the order of the board; of one title the largest first."""
+        found: dict[str, list[tuple[Part, Entry]]] = {}
+        for entry in self.entries:
+            for part in entry.parts:
+                found.setdefault(part.key, []).append((part, entry))
+        groups = [
+            Group(key, some[0][0], tuple(entry for _, entry in some), tuple(part for part, _ in some))
+            for key, some in found.items()
+        ]
+        return sorted(groups, key=_place)
+
+    def board(self, group: Group) -> Board:
+        """The cells, ranks, curves, pairs and alarms of a group; :class:`HarnessError` where a file broke meanwhile."""
+        if group.key not in self._boards:
+            self._boards[group.key] = _board(group)
+        return self._boards[group.key]
+
+    def kept(self, kind: str, group: Group, make: Callable[[], dict[str, Any]], more: Any = None) -> dict[str, Any]:
+        """``make()``, which reads the group's files alone, kept on disk until one of them changes. ``more`` is what
+        else the result depends on."""
+        stamp = tuple(item for one in group.entries for item in one.stamp)
+        return cached(kind, (*stamp, (group.key, 0, 0), [more]), make)
+
+
+def _place(group: Group) -> tuple[Any, ...]:
+    """By model, benchmark and length; what is made of another benchmark (``fidelity:ruler``) after the others, and last
+    what the model cannot do. Of one title the board with the most samples first."""
+    part = group.part
+    name = (str(part.basis["model"]), part.floor, ":" in part.benchmark, part.benchmark, part.length or 0)
+    return *name, -part.samples, -len(group.entries), group.key
+
+
+def _samples(group: Group) -> str:
+    count = group.part.samples
+    return f"{count:,} sample{'' if count == 1 else 's'}" if count else "samples not known"
+
+
+def distinct(groups: Iterable[Group], name: Callable[[Group], str]) -> dict[str, str]:
+    """A name for each group, by its key; where some have the same, with what tells them apart."""
+    own = {group.key: group for group in groups}
+    names = {key: name(group) for key, group in own.items()}
+    for more in (
+        _samples,
+        lambda group: f"{group.part.dtype}, {group.part.basis['phase']}, {group.part.basis['query mode']}",
+        lambda group: group.key,
+    ):
+        same: dict[str, list[str]] = {}
+        for key, found in names.items():
+            same.setdefault(found, []).append(key)
+        for keys in same.values():
+            told = {key: more(own[key]) for key in keys}
+            if len(set(told.values())) > 1:
+                names.update({key: f"{names[key]}, {text}" for key, text in told.items()})
+    return names
+
+
+def open_library(paths: Sequence[Path]) -> Library:
+    """Everything under ``paths``, up to two folders down; a folder that cannot be read is listed, never fatal."""
+    entries: list[Entry] = []
+    broken: list[Broken] = []
+    for root, folder in all_runs(paths):
+        found = Broken(folder.name, why) if (why := linked(folder, root)) else entry(folder)
+        if isinstance(found, Broken):
+            broken.append(Broken(brief(found.name), brief(found.reason)))
+        else:
+            entries.append(found)
+    return Library(entries, broken)
+
+
+def entry(folder: Path) -> Entry | Broken:
+    """One run folder, from the cache where its files have not changed."""
+    stamp = stamp_of(folder)
+    try:
+        kept = cached("entry", stamp, lambda: _entry(folder))
+        return Entry(folder, stamp, bool(kept["complete"]), tuple(kept["methods"]), tuple(map(_part, kept["parts"])))
+    except HarnessError as error:
+        return Broken(folder.name, str(error))
+    except Exception as error:  # a foreign file may be wrong in any way: the board opens and lists it
+        return Broken(folder.name, f"cannot be read ({type(error).__name__}: {error})")
+
+
+def _part(kept: dict[str, Any]) -> Part:
+    tuples = {"engines": tuple(kept["engines"]), "query_modes": tuple(kept["query_modes"])}
+    return Part(**{**kept, **tuples, "levels": tuple((str(kind), value) for kind, value in kept["levels"])})
+
+
+def _entry(folder: Path) -> dict[str, Any]:
+    run = checked(read(folder))
+    cells = run.summary["cells"]
+    parts = []
+    for benchmark, length in dict.fromkeys((cell["benchmark"], cell["length"]) for cell in cells):
+        own = [cell for cell in cells if (cell["benchmark"], cell["length"]) == (benchmark, length)]
+        pruned = [cell for cell in own if cell["level_kind"] != "none" and cell.get("status") != "unsupported"]
+        basis = boards.basis_of(run, benchmark, length)
+        samples = len(basis["samples"]) if isinstance(basis["samples"], list) else 0
+        basis["samples"] = digest(json.dumps(basis["samples"]))  # of a thousand samples the list is no small thing
+        parts.append(
+            {
+                "benchmark": str(benchmark),
+                "length": length,
+                "basis": basis,
+                "control": "",
+                "dtype": str(basis["dtype"]),
+                "hardware": str(run.run.get("hardware")),
+                "samples": samples,
+                "engines": sorted({str(cell["engine"]) for cell in pruned}),
+                "query_modes": sorted({str(cell["query_mode"]) for cell in own}),
+                "floor": any(cell["floor"] for cell in own if cell["level_kind"] == "none" and cell["subset"] is None),
+                "levels": list(dict.fromkeys(level for cell in pruned if (level := level_of(cell)))),
+            }
+        )
+    controls = list(_control_lines(folder))
+    for part in parts:
+        mine = (line for line in controls if (line.benchmark, line.length) == (part["benchmark"], part["length"]))
+        part["control"] = digest(json.dumps(scores_of(mine), sort_keys=True))
+    methods = sorted({str(cell["method"]) for cell in cells})
+    return {"complete": bool(run.summary["complete"]), "methods": methods, "parts": parts}
+
+
+def _control_lines(folder: Path) -> Iterator[Line]:
+    """The control's lines alone: to check all lines of a run takes as long as all else that is read of it."""
+    packed = folder / "samples.jsonl.gz"
+    path = packed if packed.is_file() else folder / "samples.jsonl"
+    if not path.is_file():
+        return
+    with gzip.open(path) if path == packed else path.open("rb") as file:
+        for row in file:
+            if b'"none"' in row and row.endswith(b"\n"):  # the last row of a run that was killed has no end
+                line = Line.model_validate_json(row)
+                if line.level_kind == "none":
+                    yield line
+
+
+def _board(group: Group) -> Board:
+    runs = [one.reading for one in group.entries]
+    stamp = tuple(item for one in group.entries for item in one.stamp)
+    fields = ("cells", "ranks", "curves", "pairs", "alarms", "notes")
+
+    def make() -> dict[str, Any]:
+        sound, told = readable(runs)
+        board = boards.board_of(sound, group.part.benchmark, group.part.length)
+        kept = {name: getattr(board, name) for name in fields}
+        left_out = [place for place, run in enumerate(runs) if run not in sound]
+        return {**kept, "notes": [*kept["notes"], *told], "left out": left_out}
+
+    try:
+        kept = cached("board", (*stamp, (group.key, 0, 0)), make)
+    except HarnessError:
+        raise
+    except Exception as error:  # as in `entry`
+        raise HarnessError(f"cannot be shown ({type(error).__name__}: {error})") from error
+    basis = group.part.basis
+    where = (str(basis["model"]), group.part.benchmark, group.part.length)
+    sound = [run for place, run in enumerate(runs) if place not in kept["left out"]]
+    return Board(*where, runs=sound, basis=basis, **{name: kept[name] for name in fields})
+
+
+def readable(runs: Sequence[Reading]) -> tuple[list[Reading], list[str]]:
+    """Of several runs those whose lines can be read, since one that cannot would take the others' board away, and what
+    is told of the rest. A run alone is shown by its summary. :class:`HarnessError` where none is left."""
+    if len(runs) == 1:
+        return list(runs), []
+    faults = [boards.unreadable(run) for run in runs]
+    sound = [run for run, fault in zip(runs, faults, strict=True) if not fault]
+    if not sound:
+        raise HarnessError(faults[0])
+    return sound, [f"left out: {fault}" for fault in faults if fault]

@@ -1,0 +1,61 @@
+"""The methods' code behind a board: what they declare to cost, and whose code has changed since its run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from harness.analysis.boards import Board
+from harness.analysis.run_reader import Reading
+from harness.results.method_declarations import declared
+from harness.results.method_sources import Sources, Unknown
+from leaderboard.escaping import brief
+
+NOT_STATED = "not stated"
+STALE = "stale: its code has changed since"
+
+
+def costs(board: Board) -> dict[str, str]:
+    """What each method costs, as its run wrote down, or as its class in this package says; :data:`NOT_STATED`
+    where neither does."""
+    found: dict[str, str] = {}
+    for run in board.runs:
+        written = run.run.get("method_costs")
+        for method, cost in (written if isinstance(written, dict) else {}).items():
+            found.setdefault(str(method), brief(cost, 120))
+    here = declared("cost")
+    return {method: found.get(method) or here.get(method) or NOT_STATED for method in _methods(board)}
+
+
+def stale(board: Board) -> dict[str, str]:
+    """:data:`STALE` by method, for those of which a run's hash of the code is not that of this package's code."""
+    changed = {method for run in board.runs for method in _methods(board) if _changed(run, method)}
+    return dict.fromkeys(sorted(changed), STALE)
+
+
+def _methods(board: Board) -> Iterable[str]:
+    return dict.fromkeys(str(cell["method"]) for cell in board.cells if cell["level_kind"] != "none")
+
+
+def _changed(run: Reading, method: str) -> bool:
+    hashes: Any = run.run.get("method_hashes")
+    then = hashes.get(method) if isinstance(hashes, dict) else None
+    variants = run.configuration.get("variants") or []
+    options = {str(one.get("options", "{}")) for one in variants if one.get("method") == method}
+    now = _hash_now(method, str(run.configuration.get("model")), frozenset(options)) if then else None
+    return now is not None and now != then
+
+
+@cache
+def _hash_now(method: str, model: str, options: frozenset[str]) -> str | None:
+    """The hash of a method's code in this package; None where it is not known, as for a plugin."""
+    try:
+        return str(_sources().hash(method, model, sorted(options)))
+    except (Unknown, OSError):
+        return None
+
+
+@cache
+def _sources() -> Sources:
+    return Sources()
