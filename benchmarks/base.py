@@ -13,6 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 class BenchmarkError(ValueError):
     """A user's mistake about a benchmark: says the value given, the values allowed, and what to do next."""
 
+    #: printed without a traceback (:func:`harness.errors.is_users_mistake`)
+    users_mistake = True
+
 
 class Text(NamedTuple):
     """The model's tokeniser as a benchmark may use it: ``encode(text) -> ids`` without special tokens, its inverse,

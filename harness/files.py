@@ -1,13 +1,55 @@
-"""Where results are to go: whether a folder or a file can be written, before anything is computed for it."""
+"""Files outside of any room: the cache folder, JSON read, files written whole or not at all, and whether a place can be
+written to before anything is computed for it."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 from harness.errors import HarnessError
+
+
+def cache_folder() -> Path:
+    """Where models, generated samples and locks are kept: ``$XDG_CACHE_HOME/kvprune``, by default ``~/.cache/kvprune``
+    on Linux and the system's own place elsewhere."""
+    return platformdirs.user_cache_path("kvprune")
+
+
+def load(path: Path) -> Any:
+    """The JSON value of a file. ``ValueError`` also where it is nested too deep to be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A draft beside ``path``, which takes its place when the block ends and is removed where the block fails: other
+    processes see the whole file or none."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a whole text file or nothing."""
+    with replacing(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+def write(result: Any, path: Path) -> None:
+    """Write figures as JSON, the whole file or nothing."""
+    write_atomically(path, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
 def check_folder(folder: Path, flag: str = "--out") -> None:
@@ -31,13 +73,6 @@ def check_file(path: Path | None, flag: str = "--json") -> None:
         able = not path.is_dir() and folder.is_dir() and os.access(folder, os.W_OK)
         able = able and (not path.exists() or os.access(path, os.W_OK))
     except (OSError, ValueError) as error:
-        raise HarnessError(
-            f"{flag} {path} cannot be written ({error}); give a file in a folder that is there"
-        ) from error
+        raise HarnessError(f"{flag} {path} cannot be written ({error}); give a file in an existing folder") from error
     if not able:
-        raise HarnessError(f"{flag} {path} cannot be written; give a file in a folder that is there")
-
-
-def write(result: dict[str, Any], path: Path) -> None:
-    """Write figures as JSON."""
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        raise HarnessError(f"{flag} {path} cannot be written; give a file in an existing folder")

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 class MethodError(ValueError):
     """A user's mistake about a method: says the value given, the values allowed, and what to do next."""
 
+    #: printed without a traceback (:func:`harness.errors.is_users_mistake`)
+    users_mistake = True
+
 
 class Unsupported(MethodError):
     """A combination that makes no sense for a method, with the reason; a run of several methods goes on without it."""

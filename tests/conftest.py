@@ -11,8 +11,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
 
 import pytest
 import torch
+import transformers
 
+from harness.files import cache_folder
 from harness.models import loading
+from harness.models.embedded import DEFAULT_MODEL
 
 if os.environ.get("KVPRUNE_TEST_THREADS"):
     torch.set_num_threads(int(os.environ["KVPRUNE_TEST_THREADS"]))
@@ -25,9 +28,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def stored_model() -> str:
     """The embedded model's name; skips the test where using it would fetch it."""
-    name = loading.DEFAULT_MODEL
-    if not any((loading.cache_folder() / "models").glob(f"{name}-transformers-{loading.transformers.__version__}")):
-        pytest.skip(f"the embedded model {name} is not in {loading.cache_folder()}; a first run stores it there")
+    name = DEFAULT_MODEL
+    if not any((cache_folder() / "models").glob(f"{name}-transformers-{transformers.__version__}")):
+        pytest.skip(f"the embedded model {name} is not in {cache_folder()}; a first run stores it there")
     return name
 
 

@@ -14,8 +14,8 @@ from benchmarks.base import Benchmark, Request, Sample, Text, content_hash
 from benchmarks.thought import after_thought
 from harness.analysis.run_reader import Reading, find
 from harness.errors import HarnessError
-from harness.results.locks import alone
-from harness.results.run_folder import AVERAGED, Line, write_atomically
+from harness.files import write_atomically
+from harness.results.run_folder import AVERAGED, Line, alone
 
 #: fields of a sample that hold its texts
 TEXTS = ("context", "question", "answer_prefix")

@@ -6,7 +6,7 @@ import sys
 
 from harness.cli import evaluate, listing, measure, read
 from harness.cli.app import app
-from harness.errors import user_errors
+from harness.errors import is_users_mistake
 
 __all__ = ["app", "evaluate", "listing", "main", "measure", "read"]
 
@@ -21,7 +21,7 @@ def main() -> None:
         print(f"error: {error.filename}: {error.strerror}; give a path that can be read and written", file=sys.stderr)
         sys.exit(2)
     except Exception as error:
-        if not isinstance(error, user_errors()):
+        if not is_users_mistake(error):
             raise
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -32,8 +32,8 @@ from harness.cli.flags import (
     flag,
     quiet,
 )
-from harness.config.defaults import DEFAULT_MODEL
 from harness.errors import HarnessError
+from harness.models.embedded import DEFAULT_MODEL
 
 
 @app.command()

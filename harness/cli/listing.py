@@ -51,10 +51,10 @@ def models(
 ) -> None:
     """List the embedded model and well-known ones: KV bytes a token and at 128,000 tokens, surrogate overhead."""
     quiet()
-    from harness.models import loading as known
+    from harness.models import embedded
     from harness.reporting import listings
 
     if fetch is None:
         listings.print_models()
     else:
-        print(f"{fetch} lies in {known.fetch(fetch)}")
+        print(f"{fetch} lies in {embedded.fetch(fetch)}")

@@ -8,7 +8,7 @@ import typer
 
 from harness.cli.app import profile
 from harness.cli.flags import Device, Dtype, Json, Model, Texts, flag, quiet
-from harness.config.defaults import DEFAULT_MODEL
+from harness.models.embedded import DEFAULT_MODEL
 
 #: what profile samples runs: the methods that scripts/kvpress_sweep.py knows too
 COMPARED = ["random", "knorm", "streaming_llm", "kvzip", "kvzip_plus"]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import query_modes as query_modes
-from harness.config.defaults import DEFAULT_MODEL
 from harness.config.grid import Grid, parse_removed, parse_threshold
 from harness.errors import HarnessError
+from harness.models.embedded import DEFAULT_MODEL
 from methods import yaml_files
 from methods.registry import unknown
 

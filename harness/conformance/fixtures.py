@@ -21,7 +21,7 @@ from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import prefill
 from harness.errors import HarnessError
 from harness.evaluation.keep_masks import Masks, masks, policy_of
-from harness.models.loading import DEFAULT_MODEL
+from harness.models.embedded import DEFAULT_MODEL
 from methods import registry
 from methods.base import Method, MethodError, ModelInfo, Observation, Pass, Protection, Step
 

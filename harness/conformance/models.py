@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig
 from harness.engine.adapter import LanguageModel, describe
 from harness.errors import HarnessError
 from harness.models import loading
-from harness.models.loading import EMBEDDED
-from harness.reporting.listings import SHAPES
+from harness.models.embedded import EMBEDDED
+from harness.models.known_shapes import SHAPES
 from methods.base import ModelInfo
 
 VOCABULARY = 97

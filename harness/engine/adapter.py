@@ -24,6 +24,9 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma3", "gemma3_text
 class EngineError(RuntimeError):
     """A model or a run that the engines cannot serve, with the reason."""
 
+    #: printed without a traceback (:func:`harness.errors.is_users_mistake`)
+    users_mistake = True
+
 
 class Run(Protocol):
     """What owns the cache during a forward."""

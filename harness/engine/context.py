@@ -91,6 +91,9 @@ class Scored:
 class PositionsExceeded(ValueError):
     """A forward would go past the model's position limit."""
 
+    #: printed without a traceback (:func:`harness.errors.is_users_mistake`)
+    users_mistake = True
+
 
 def check_positions(lm: LanguageModel, cached: int, needed: int, what: str) -> None:
     """Raise :class:`PositionsExceeded` where a cache of ``cached`` tokens cannot go on to ``needed`` positions."""

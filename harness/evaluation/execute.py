@@ -16,8 +16,7 @@ from harness.evaluation.mask_recorder import MaskKeeper
 from harness.evaluation.run_record import item_rows, method_hashes, run_record
 from harness.models import loading
 from harness.models.prompts import stop_ids
-from harness.results.locks import alone
-from harness.results.run_folder import Line, RunFolder, append_line, histogram_key
+from harness.results.run_folder import Line, RunFolder, alone, append_line, histogram_key
 
 
 class Outcome(NamedTuple):

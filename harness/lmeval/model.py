@@ -23,7 +23,6 @@ from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs
 
 from harness.config import grid, run_config
-from harness.config.defaults import DEFAULT_MODEL
 from harness.config.variants import Plan
 from harness.engine.adapter import describe
 from harness.engine.context import BLOCK_BYTES, Context
@@ -33,6 +32,7 @@ from harness.engine.prefill import prefill
 from harness.errors import HarnessError
 from harness.evaluation.keep_masks import Masks, masks
 from harness.models import loading
+from harness.models.embedded import DEFAULT_MODEL
 from harness.models.loading import Loaded
 from harness.models.prompts import Prompts, cut, stop_ids
 from methods.registry import load_plugin

@@ -16,10 +16,10 @@ from rich.table import Table
 from harness.config.run_config import RunRequest
 from harness.errors import HarnessError
 from harness.evaluation import provenance
+from harness.files import write_atomically
 from harness.lmeval.model import KvpruneLM, Shared, mean_removed, share
 from harness.models import loading
 from harness.reporting.run_table import console
-from harness.results.run_folder import write_atomically
 from methods.registry import unknown
 
 

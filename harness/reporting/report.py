@@ -10,10 +10,10 @@ from benchmarks.registry import nearest_first
 from harness.analysis.boards import boards
 from harness.analysis.run_reader import find
 from harness.errors import HarnessError
+from harness.files import write_atomically
 from harness.reporting import render
 from harness.reporting.board_tables import Sheet
 from harness.reporting.run_table import console
-from harness.results.run_folder import write_atomically
 
 
 def report(results: Sequence[Path], form: str, out: Path | None) -> None:

@@ -12,9 +12,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator
 
+from benchmarks.base import content_hash
 from harness.errors import HarnessError
+from harness.files import cache_folder, load, write_atomically
 
 SCHEMA_VERSION = 1
 #: a line with one of these is scored and averaged
@@ -258,19 +261,22 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def load(path: Path) -> Any:
-    """The JSON value of a file. ``ValueError`` also where it is nested too deep to be read."""
+@contextmanager
+def alone(folder: RunFolder) -> Iterator[None]:
+    """A lock outside the run folder, which holds results only; it goes with the process, however that ends."""
+    locks = cache_folder() / "locks"
+    lock = FileLock(locks / f"{content_hash(str(folder.path.resolve()))}.lock", timeout=0)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a whole file or nothing."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+        locks.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise HarnessError(f"another process is writing to {folder.path}; wait for it, or stop it first") from None
+    except OSError as error:
+        raise HarnessError(f"{locks} cannot be written to ({error}); set XDG_CACHE_HOME to another folder") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _count(path: Path) -> int:

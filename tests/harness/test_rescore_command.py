@@ -248,7 +248,7 @@ def test_a_run_at_work_is_left_alone(cli: Cli, done: Runs, rescored: Callable[..
     rescored(halved)
     with alone(RunFolder(done.folder)):
         ran = cli("rescore", done.folder)
-    assert (ran.code, "another process is at work on" in ran.err) == (2, True)
+    assert (ran.code, "another process is writing to" in ran.err) == (2, True)
 
 
 def test_an_unknown_benchmark_is_named(cli: Cli, done: Runs, monkeypatch: pytest.MonkeyPatch) -> None:

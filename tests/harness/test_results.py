@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from harness.config.variants import Variant
 from harness.errors import HarnessError
-from harness.results.run_folder import SCHEMA_VERSION, Line, RunFolder, append_line, write_atomically
+from harness.files import write_atomically
+from harness.results.run_folder import SCHEMA_VERSION, Line, RunFolder, append_line
 
 HISTOGRAM = {"sample_id": "s0", "method": "m", "options": "{}", "window": 0, "sinks": 0, "counts": [1]}
 

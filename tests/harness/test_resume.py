@@ -186,6 +186,6 @@ def test_two_processes_never_write_the_same_folder(runs: Runs) -> None:
     with execute.alone(RunFolder(folder)):
         for more in ((), ("--force",), ("--resume",)):
             refused = runs(*QUICK, *more)
-            assert refused.code == 2 and f"another process is at work on {folder}" in refused.err
+            assert refused.code == 2 and f"another process is writing to {folder}" in refused.err
     assert contents(folder) == before
     assert runs(*QUICK, "--force").code == 0

@@ -60,7 +60,7 @@ def test_the_other_figures_are_the_papers() -> None:
 
 def test_overheads_are_those_that_the_shapes_give() -> None:
     """A second source: the paper's formula on the models' published dimensions."""
-    from harness.reporting.listings import SHAPES
+    from harness.models.known_shapes import SHAPES
     from methods.kvzap.overhead import overhead
 
     shapes = {shape.name.split("/")[-1]: shape for shape in SHAPES}
