@@ -6,9 +6,9 @@ import re
 import shlex
 from pathlib import Path
 
-import click
 import pytest
 import typer.main
+from typer.exceptions import TyperException
 
 from harness import cli
 
@@ -16,12 +16,17 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
-BLOCK = re.compile(r"^```(?:sh)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def shell_blocks(page: Path) -> list[str]:
+    """The page's blocks of commands, and of commands with what they print."""
+    return [block for language, block in FENCE.findall(page.read_text(encoding="utf-8")) if language in ("", "sh")]
 
 
 def commands(page: Path) -> list[str]:
     """The `kvprune` lines of a page's shell blocks, continuation lines joined, prompts and comments cut."""
-    text = "\n".join(BLOCK.findall(page.read_text(encoding="utf-8"))).replace("\\\n", " ")
+    text = "\n".join(shell_blocks(page)).replace("\\\n", " ")
     lines = [line.removeprefix("$ ").split("  #")[0].strip() for line in text.splitlines()]
     return [line for line in lines if line.startswith("kvprune ") and "..." not in line]
 
@@ -46,13 +51,13 @@ def test_commands_have_the_flags_that_they_are_shown_with(page: Path) -> None:
     program = typer.main.get_command(cli.app)
     for line in commands(page):
         command, words = program, shlex.split(line)[1:]
-        while isinstance(command, click.Group):
+        while subcommands := getattr(command, "commands", None):
             name, *words = words
-            assert name in command.commands, f"{page.name}: no command {name} in {line}"
-            command = command.commands[name]
+            assert name in subcommands, f"{page.name}: no command {name} in {line}"
+            command = subcommands[name]
         try:
             command.make_context(command.name, words)  # parses, and runs nothing
-        except click.UsageError as error:
+        except TyperException as error:
             pytest.fail(f"{page.name}: {line}: {error.format_message()}")
 
 
@@ -65,7 +70,7 @@ def test_the_readme_is_short_and_names_the_module_once() -> None:
 def test_the_readme_quotes_what_compare_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (block,) = (found for found in BLOCK.findall(README.read_text(encoding="utf-8")) if "$ kvprune compare" in found)
+    (block,) = (found for found in shell_blocks(README) if "$ kvprune compare" in found)
     command, *quoted = block.splitlines()
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("sys.argv", shlex.split(command.removeprefix("$ ")))
