@@ -16,6 +16,7 @@ from harness.evaluation.mask_recorder import MaskKeeper
 from harness.evaluation.run_record import item_rows, method_hashes, run_record
 from harness.models import loading
 from harness.models.prompts import stop_ids
+from harness.results.method_sources import as_hashed_now
 from harness.results.run_folder import Line, RunFolder, alone, append_line, histogram_key
 
 
@@ -168,7 +169,7 @@ def _stale(job: Job, folder: RunFolder) -> tuple[str, ...]:
     then, now = folder.run().get("method_hashes"), method_hashes(job)
     if not isinstance(then, dict):
         raise HarnessError(f"{folder.path / 'run.json'} has no method_hashes; run with --force to start over")
-    return tuple(name for name in now if then.get(name) != now[name])
+    return tuple(name for name in now if as_hashed_now(name, str(then.get(name))) != now[name])
 
 
 def _finish(job: Job, folder: RunFolder, lines: list[Line]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import platform
 import subprocess
@@ -14,9 +13,8 @@ from typing import Any
 import torch
 
 from benchmarks.base import Sample, content_hash
-from harness.engine import eviction
-from methods import budgets, compat
-from methods.base import Method
+from harness.results.method_hash import Definition, code_hash
+from methods.base import Method, MethodError
 
 PACKAGES = (
     "kvprune",
@@ -56,16 +54,18 @@ def commit() -> dict[str, Any]:
 
 
 def method_hash(methods: Sequence[Method]) -> str:
-    """Hash of what decides which pairs a method keeps: the source files of its class, of the classes it extends, of the
-    budgets and of the evictor, and the weights of its instances in a run."""
-    files = {Path(inspect.getfile(cls)) for cls in type(methods[0]).__mro__ if issubclass(cls, Method)}
-    files |= {Path(inspect.getfile(module)) for module in (budgets, compat, eviction)}
-    digest = hashlib.sha256()
-    for file in sorted(files, key=lambda path: path.name):
-        digest.update(file.read_bytes())
-    for weights in sorted({method.fingerprint() for method in methods}):
-        digest.update(weights.encode())
-    return digest.hexdigest()[:16]
+    """Hash of what decides which pairs a method keeps: its code (:mod:`harness.results.method_hash`) and the weights of
+    its instances in a run. :class:`MethodError` where its source cannot be read."""
+    cls = type(methods[0])
+    definition = Definition(cls.__module__, cls.__qualname__.partition(".")[0])
+    try:
+        files = {one.__module__: Path(inspect.getfile(one)) for one in cls.__mro__ if issubclass(one, Method)}
+        return code_hash(definition, [method.fingerprint() for method in methods], files)
+    except (OSError, TypeError, LookupError, SyntaxError) as error:  # a class typed into a shell
+        raise MethodError(
+            f"the code of method {cls.name!r} cannot be read ({error}), so a run could not say what it ran; "
+            "put its class into a file and load that with --plugin"
+        ) from error
 
 
 def data_hash(samples: Iterable[Sample]) -> str:

@@ -13,6 +13,7 @@ from harness.analysis.run_reader import Reading, read
 from harness.errors import HarnessError
 from harness.reporting.board_tables import Sheet, pair_table, pair_tables
 from harness.reporting.table import Table
+from harness.results.method_sources import as_hashed_now
 from harness.results.run_folder import Line
 
 #: what of a prediction is shown
@@ -112,11 +113,17 @@ def _other_settings(a: Reading, b: Reading) -> list[str]:
     pairs = [(name, a.configuration.get(name), b.configuration.get(name)) for name in SETTINGS]
     for name in RECORDED:
         one, other = a.run.get(name), b.run.get(name)
+        if name == "method_hashes":
+            one, other = _as_hashed_now(one), _as_hashed_now(other)
         if isinstance(one, dict) and isinstance(other, dict):  # what only one of them has is no difference
             pairs += [(f"{name} {key}", one[key], other[key]) for key in one if key in other]
         else:
             pairs.append((name, one, other))
     return [f"{name}: a {one}, b {other}" for name, one, other in pairs if one != other]
+
+
+def _as_hashed_now(hashes: Any) -> Any:
+    return {name: as_hashed_now(name, one) for name, one in hashes.items()} if isinstance(hashes, dict) else hashes
 
 
 def _sheet(

@@ -1,5 +1,5 @@
-"""Hashes of the methods' code as :func:`harness.evaluation.provenance.method_hash` makes them, read off the source
-files: nothing is imported, so no torch is loaded."""
+"""The methods of this package as their source files have them: what they declare, and the hashes of their code. Nothing
+is imported, so a reader of results loads no torch."""
 
 from __future__ import annotations
 
@@ -7,116 +7,116 @@ import ast
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from functools import cached_property
-from pathlib import Path
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[2]
-#: what every method's hash covers beside its classes
-ALWAYS = ("methods/budgets.py", "methods/compat.py", "harness/engine/eviction.py")
-BASE = ("methods.base", "Method")
-WEIGHTS = "methods/kvzap/weights"
+import yaml
+
+from harness.results.method_hash import ROOT, Definition, code_hash
+
+METHODS = ROOT / "methods"
+WEIGHTS = METHODS / "kvzap" / "weights"
 
 
 class Unknown(Exception):
-    """Why a method's hash cannot be made here."""
+    """Why the hash of a method's code cannot be computed here."""
 
 
-class Found(NamedTuple):
-    """A class in the source: its file, its method name if it has one, and (module, name) of the classes it extends."""
+class Declared(NamedTuple):
+    """A class in ``methods/``: where it stands, its syntax tree, and the names of the classes it extends."""
 
-    file: Path
-    method: str | None
-    kind: str | None
-    bases: tuple[tuple[str, str], ...]
-
-
-class Sources:
-    """The classes of ``methods/`` by module and name."""
-
-    @cached_property
-    def classes(self) -> dict[tuple[str, str], Found]:
-        found: dict[tuple[str, str], Found] = {}
-        for file in sorted((ROOT / "methods").rglob("*.py")):
-            module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
-            found |= {(module, name): one for name, one in _classes(file, module)}
-        return found
-
-    def hash(self, method: str, model: str, options: Iterable[str]) -> str:
-        """The hash of a method for a model, its variants having these options (canonical JSON). :class:`Unknown` where
-        it is no method of this package, or reads a file that is not in it."""
-        key = next((key for key, one in self.classes.items() if one.method == method), None)
-        if key is None:
-            raise Unknown("it is no method of this package")
-        files = {ROOT / name for name in ALWAYS} | set(self._files(key))
-        digest = hashlib.sha256()
-        for file in sorted(files, key=lambda path: path.name):
-            digest.update(file.read_bytes())
-        for weights in sorted({self._fingerprint(key, model, one) for one in options}):
-            digest.update(weights.encode())
-        return digest.hexdigest()[:16]
-
-    def _files(self, key: tuple[str, str]) -> Iterator[Path]:
-        """The files of a class and of all that it extends, as far as they are methods."""
-        for one in self._line(key):
-            yield self.classes[one].file
-
-    def _line(self, key: tuple[str, str]) -> list[tuple[str, str]]:
-        if key == BASE:
-            return [key]
-        if key not in self.classes:
-            return []
-        above = [one for base in self.classes[key].bases for one in self._line(base)]
-        return [key, *above] if above else []
-
-    def _fingerprint(self, key: tuple[str, str], model: str, options: str) -> str:
-        """:meth:`methods.base.Method.fingerprint` of one variant's method."""
-        try:
-            given = json.loads(options)
-        except (ValueError, RecursionError):
-            raise Unknown("its options are no JSON") from None
-        if not isinstance(given, dict):
-            raise Unknown("its options are no object")
-        if "@" in str(given.get("pretext", "")):
-            raise Unknown("its pretext is a file of the user's")
-        kind = next((self.classes[one].kind for one in self._line(key) if self.classes[one].kind), None)
-        if kind is None:
-            return ""
-        if given.get("weights"):
-            raise Unknown("its weights are not in this package")
-        return _weights(model, kind)
+    place: Definition
+    node: ast.ClassDef
+    bases: list[str]
 
 
-def _classes(file: Path, module: str) -> Iterator[tuple[str, Found]]:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    names = {
-        alias.asname or alias.name: (node.module, alias.name)
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
-    }
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            bases = tuple(names.get(b.id, (module, b.id)) for b in node.bases if isinstance(b, ast.Name))
-            yield node.name, Found(file, _text(node, "name"), _text(node, "kind"), bases)
+@cache
+def declared(field: str) -> dict[str, str]:
+    """A text that classes declare, such as ``cost`` or ``paper``, by method name; inherited where a class has none.
+    Empty ones are left out."""
+    names = {one: _text(found.node, "name") for one, found in _classes().items()}
+    return {method: text for one, method in names.items() if method and (text := _look_up(one, field))}
 
 
-def _text(node: ast.ClassDef, name: str) -> str | None:
-    """A class variable that is a text written out, None where it is empty or none."""
+def current_hash(method: str, model: str, options: Iterable[str]) -> str:
+    """The hash of a method's code for a model, its variants having these options (canonical JSON), as a run records it.
+    :class:`Unknown` where it is no method of this package, or reads a file that is not in it."""
+    found = next((one for one in _classes().values() if _text(one.node, "name") == method), None)
+    if found is None:
+        raise Unknown("it is not a method of this package")
+    return code_hash(found.place, {_fingerprint(found.place.name, model, one) for one in options})
+
+
+def as_hashed_now(method: str, recorded: str) -> str:
+    """The hash that a run recorded for a method, or, where it was made another way or the code was since rewritten to
+    the same effect, the hash of that code as it is made now (``methods/earlier_hashes.yaml``)."""
+    return _earlier().get(method, {}).get(recorded, recorded)
+
+
+@cache
+def _earlier() -> dict[str, dict[str, str]]:
+    content: dict[str, dict[str, str]] = yaml.safe_load((METHODS / "earlier_hashes.yaml").read_text(encoding="utf-8"))
+    return content
+
+
+@cache
+def _classes() -> dict[str, Declared]:
+    found: dict[str, Declared] = {}
+    for file in sorted(METHODS.rglob("*.py")):
+        module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                found[node.name] = Declared(Definition(module, node.name), node, bases)
+    return found
+
+
+def _look_up(class_name: str, field: str) -> str | None:
+    """The text that a class or the nearest class that it extends declares."""
+    found = _classes().get(class_name)
+    if found is None:
+        return None
+    own = _text(found.node, field)
+    return own if own is not None else next(_inherited(found.bases, field), None)
+
+
+def _inherited(bases: Iterable[str], field: str) -> Iterator[str]:
+    yield from (text for base in bases if (text := _look_up(base, field)))
+
+
+def _text(node: ast.ClassDef, field: str) -> str | None:
     for one in node.body:
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.target.id == name:
-            value = one.value
-            return value.value or None if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.target.id == field:
+            value: Any = one.value.value if isinstance(one.value, ast.Constant) else None
+            return value if isinstance(value, str) else None
     return None
+
+
+def _fingerprint(class_name: str, model: str, options: str) -> str:
+    """:meth:`methods.base.Method.fingerprint` of one variant's method."""
+    try:
+        given = json.loads(options)
+    except (ValueError, RecursionError):
+        raise Unknown("its options are not JSON") from None
+    if not isinstance(given, dict):
+        raise Unknown("its options are not an object")
+    if "@" in str(given.get("pretext", "")):
+        raise Unknown("its pretext is a file of the user's")
+    kind = _look_up(class_name, "kind")
+    if not kind:
+        return ""
+    if given.get("weights"):
+        raise Unknown("its weights are not in this package")
+    return _weights(model, kind)
 
 
 def _weights(model: str, kind: str) -> str:
     """The fingerprint of the surrogate that comes with this package for a model."""
     folder = _committed().get(model)
-    path = ROOT / WEIGHTS / str(folder) / kind / "model.safetensors"
+    path = WEIGHTS / str(folder) / kind / "model.safetensors"
     if folder is None or not path.is_file():
         raise Unknown("its weights for this model are not in this package")
-    from safetensors.numpy import load_file
+    from safetensors.numpy import load_file  # late: most readers of results need no weights
 
     digest = hashlib.sha256()
     for name, tensor in sorted(load_file(path).items()):
@@ -126,7 +126,7 @@ def _weights(model: str, kind: str) -> str:
 
 
 def _committed() -> dict[str, str]:
-    tree = ast.parse((ROOT / f"{WEIGHTS}.py").read_text(encoding="utf-8"))
+    tree = ast.parse((METHODS / "kvzap" / "weights.py").read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "COMMITTED" for t in node.targets):
             return dict(ast.literal_eval(node.value))

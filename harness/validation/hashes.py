@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.base import Sample, content_hash
-from harness.results.method_sources import Sources, Unknown
+from harness.results.method_sources import Unknown, as_hashed_now, current_hash
 from harness.results.run_folder import Line
 from harness.validation.completeness import rollouts
 from harness.validation.findings import Finding, finding, shown
@@ -99,15 +99,14 @@ def check_code(folder: Submission) -> Iterator[Finding]:
     """Methods whose code is another today, and benchmarks of another version."""
     if folder.run is None:
         return
-    sources = Sources()
     for method, then in folder.run["method_hashes"].items():
         options = {v["options"] for v in folder.run["configuration"]["variants"] if v["method"] == method}
         try:
-            now = sources.hash(method, folder.run["configuration"]["model"], options)
+            now = current_hash(method, folder.run["configuration"]["model"], options)
         except Unknown as error:
             folder.notes.append(f"the code of {shown(method)} was not checked: {error}")
             continue
-        if now != then:
+        if now != as_hashed_now(method, then):
             yield finding(
                 "stale", "run.json", None, f"the code of {shown(method)} is {now} today, it was {shown(then)}"
             )

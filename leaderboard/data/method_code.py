@@ -8,8 +8,7 @@ from typing import Any
 
 from harness.analysis.boards import Board
 from harness.analysis.run_reader import Reading
-from harness.results.method_declarations import declared
-from harness.results.method_sources import Sources, Unknown
+from harness.results.method_sources import Unknown, as_hashed_now, current_hash, declared
 from leaderboard.escaping import brief
 
 NOT_STATED = "not stated"
@@ -44,18 +43,13 @@ def _changed(run: Reading, method: str) -> bool:
     variants = run.configuration.get("variants") or []
     options = {str(one.get("options", "{}")) for one in variants if one.get("method") == method}
     now = _hash_now(method, str(run.configuration.get("model")), frozenset(options)) if then else None
-    return now is not None and now != then
+    return now is not None and now != as_hashed_now(method, str(then))
 
 
 @cache
 def _hash_now(method: str, model: str, options: frozenset[str]) -> str | None:
     """The hash of a method's code in this package; None where it is not known, as for a plugin."""
     try:
-        return str(_sources().hash(method, model, sorted(options)))
+        return current_hash(method, model, options)
     except (Unknown, OSError):
         return None
-
-
-@cache
-def _sources() -> Sources:
-    return Sources()

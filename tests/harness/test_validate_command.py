@@ -17,7 +17,7 @@ from harness.analysis.boards import boards
 from harness.analysis.run_reader import Reading, find
 from harness.evaluation import provenance
 from harness.reporting import render
-from harness.results.method_sources import Sources, Unknown
+from harness.results.method_sources import Unknown, current_hash
 from harness.results.run_folder import Line
 from harness.validation import stored_masks
 from harness.validation.findings import CODES
@@ -130,7 +130,7 @@ def test_what_the_harness_writes_is_fine(cli: Cli, runs: Runs, monkeypatch: pyte
     ran = cli("validate", runs.out)
     assert (ran.code, ran.err) == (0, ""), ran.out
     assert ran.out.splitlines()[0] == f"{runs.folder.name}: fine"
-    assert "note: the code of 'carded' was not checked: it is no method of this package" in ran.out
+    assert "note: the code of 'carded' was not checked: it is not a method of this package" in ran.out
     assert "note: data_hash was not checked" in ran.out
 
 
@@ -241,11 +241,11 @@ def test_many_findings_of_a_kind_are_counted(good: Path, tmp_path: Path) -> None
 
 
 def test_method_hashes_read_off_the_sources_are_those_that_runs_write() -> None:
-    sources, seen = Sources(), 0
+    seen = 0
     for name in (one for one in registry.names() if registry.get(one).__module__.startswith("methods.")):
         method = registry.build(name, {}).bind(SMOLLM2)
         options = json.dumps(method.options(), sort_keys=True)
-        assert sources.hash(name, SMOLLM2.name, [options]) == provenance.method_hash([method]), name
+        assert current_hash(name, SMOLLM2.name, [options]) == provenance.method_hash([method]), name
         seen += 1
     assert seen >= 17
 
@@ -253,14 +253,14 @@ def test_method_hashes_read_off_the_sources_are_those_that_runs_write() -> None:
 @pytest.mark.parametrize(
     ("method", "model", "options", "why"),
     [
-        ("someones", "smollm2-135m", "{}", "no method of this package"),
+        ("someones", "smollm2-135m", "{}", "not a method of this package"),
         ("kvzap_mlp", "other", '{"weights": ""}', "not in this package"),
         ("kvzap_mlp", "smollm2-135m", '{"weights": "mine"}', "not in this package"),
         ("kvzip", "smollm2-135m", '{"pretext": "mine@12345678"}', "a file of the user's"),
-        ("knorm", "smollm2-135m", "[" * 100_000, "no JSON"),
-        ("knorm", "smollm2-135m", "[]", "no object"),
+        ("knorm", "smollm2-135m", "[" * 100_000, "not JSON"),
+        ("knorm", "smollm2-135m", "[]", "not an object"),
     ],
 )
 def test_code_that_is_not_here_is_not_judged(method: str, model: str, options: str, why: str) -> None:
     with pytest.raises(Unknown, match=why):
-        Sources().hash(method, model, [options])
+        current_hash(method, model, [options])

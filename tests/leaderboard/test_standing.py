@@ -183,7 +183,7 @@ def test_costs_come_from_the_run_then_from_the_package(tmp_path: Path) -> None:
 
 
 def test_declared_costs_are_those_of_the_classes() -> None:
-    from harness.results.method_declarations import declared
+    from harness.results.method_sources import declared
     from methods import registry
 
     assert declared("cost") == {name: registry.get(name).cost for name in registry.names()}
