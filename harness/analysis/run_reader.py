@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from harness.analysis.summary import BenchmarkFacts, summarise
 from harness.errors import HarnessError
 from harness.results import shapes
+from harness.results.discovery import is_run, run_folders
 from harness.results.run_folder import Line, RunFolder
+from harness.safe_text import printable
 
 #: what a summary of this release has
 PARTS = {"lines", "cells", "pairs", "ranks", "curves", "alarms"}
@@ -132,11 +134,6 @@ def _tupled(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def printable(text: str) -> str:
-    """A text with what no terminal shows as a character written out."""
-    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in text)
-
-
 class Found(NamedTuple):
     """The runs in some folders, and what of them could not be read."""
 
@@ -168,12 +165,12 @@ def find(*paths: Path) -> Found:
 
 
 def _find(path: Path) -> Found:
-    if os.path.isfile(path / "run.json"):
+    if is_run(path):
         return Found([checked(read(path))], [])
     if not os.path.isdir(path):
         raise HarnessError(f"{path} is not a folder; give a run folder or a folder of them{_nearby(path)}")
     runs, notes, seen = [], [], set()
-    for folder in folders(path):
+    for folder in run_folders(path):
         try:
             home = _inside(folder, path)
             if home not in seen:  # a link may lead to a run that is here too
@@ -202,12 +199,6 @@ def checked(run: Reading) -> Reading:
     if not lines:
         raise HarnessError(f"{run.folder.path} has no answers yet; run the same command with --resume")
     return run
-
-
-def folders(path: Path) -> Iterator[Path]:
-    names = ("run.json", "samples.jsonl", "samples.jsonl.gz")
-    hits = {file.parent for depth in ("*", "*/*") for name in names for file in path.glob(f"{depth}/{name}")}
-    yield from sorted(hits)
 
 
 def _nearby(path: Path) -> str:

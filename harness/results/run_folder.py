@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serial
 from benchmarks.base import content_hash
 from harness.errors import HarnessError
 from harness.files import cache_folder, load, write_atomically
+from harness.safe_text import printable
 
 SCHEMA_VERSION = 1
 #: a line with one of these is scored and averaged
@@ -333,7 +334,7 @@ def _read(path: Path) -> Iterator[Line]:
             yield Line.model_validate_json(text)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ascii(".".join(map(str, first["loc"])))[1:-1][:80] or "line"
+            where = printable(".".join(map(str, first["loc"])), 80) or "line"
             raise HarnessError(f"{path}, line {number}: {where}: {first['msg']}") from error
     if tail:  # the last line of a run that was killed may have no end, and may be whole
         with suppress(ValidationError):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from harness.results.run_folder import Count, Name, VariantFields
+from harness.safe_text import printable
 
 #: a list stops at its first fault, or a file of a million of them would be a million messages
 FIRST = Field(fail_fast=True)
@@ -210,6 +211,6 @@ def fault(kind: TypeAdapter[Any], value: Any) -> str:
         kind.validate_python(value, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ascii(".".join(map(str, first["loc"])))[1:-1][:80]
+        where = printable(".".join(map(str, first["loc"])), 80)
         return f"{where or 'it'}: {first['msg'][:200]}"
     return ""

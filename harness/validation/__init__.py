@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import HarnessError
+from harness.results.discovery import run_folders, subfolders
+from harness.safe_text import printable, quoted_name
 from harness.validation import completeness, file_tree, hashes, privacy, recomputed, schema, stored_masks
-from harness.validation.findings import Finding, finding, quoted_name
+from harness.validation.findings import Finding, finding
 from harness.validation.submission import Submission
 
 #: findings of one code that are listed of a file
@@ -46,10 +48,12 @@ def validate(path: Path) -> list[Checked]:
 
 
 def _folders(path: Path) -> list[Path]:
-    if any((path / name).is_symlink() or (path / name).exists() for name in file_tree.FILES):
-        return [path]
-    inside = sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))
-    return inside or [path]
+    """The runs in ``path``, and the folders in it that neither are runs nor hold any."""
+    runs = run_folders(path)
+    if runs == [path]:
+        return runs
+    holders = {run.parent for run in runs}.union(runs)
+    return sorted({*runs, *subfolders(path)} - (holders - set(runs))) or [path]
 
 
 def validate_run(path: Path) -> Checked:
@@ -79,7 +83,7 @@ def _guarded(check: Check, folder: Submission) -> Iterator[Finding]:
     try:
         yield from check(folder)
     except Exception as error:  # whatever a stranger's file leads to is theirs to know and ours to mend
-        told = f"{check.__name__} did not come to an end ({type(error).__name__}: {ascii(str(error))[1:-1][:200]})"
+        told = f"{check.__name__} did not come to an end ({type(error).__name__}: {printable(error, 200)})"
         yield finding("check-failed", "", None, told)
 
 
@@ -146,7 +150,7 @@ def told(checked: Sequence[Checked]) -> Iterator[str]:
     """The command's output, a line each. Folders of one name are told apart by their paths."""
     names = Counter(one.name for one in checked)
     for one in checked:
-        name = one.name if names[one.name] == 1 else ascii(str(one.path))[1:-1]
+        name = one.name if names[one.name] == 1 else printable(one.path)
         errors = sum(found.severity == "error" for found in one.findings)
         hidden = sum(one.more.values())
         counts = f"{errors} to fix, {len(one.findings) - errors} to look at" if one.findings else "fine"

@@ -12,7 +12,8 @@ from harness.analysis.summary import facts_of
 from harness.results import score_histograms
 from harness.results.run_folder import AVERAGED, Line, VariantFields
 from harness.results.score_histograms import Histogram
-from harness.validation.findings import Finding, finding, shown
+from harness.safe_text import quoted
+from harness.validation.findings import Finding, finding
 from harness.validation.submission import Submission
 
 #: of a line or stored masks, what the sample's item has too
@@ -30,7 +31,7 @@ def check_items(folder: Submission) -> Iterator[Finding]:
     for number, row in folder.items:
         sample = row["sample_id"]
         if sample in seen:
-            yield finding("doubled-line", "items.jsonl", number, f"has sample {shown(sample)} again")
+            yield finding("doubled-line", "items.jsonl", number, f"has sample {quoted(sample)} again")
         seen.add(sample)
 
 
@@ -41,13 +42,13 @@ def check_labels(folder: Submission) -> Iterator[Finding]:
     for row in rows:
         label = row["variant"]
         if label in seen:
-            yield finding("label", "run.json", None, f"has variant {shown(label)} twice")
+            yield finding("label", "run.json", None, f"has variant {quoted(label)} twice")
         seen.add(label)
         if label.split(" ")[: len(_words(row))] != _words(row):
-            told = f"variant {shown(label)} has fields of {shown(' '.join(_words(row)))}"
+            told = f"variant {quoted(label)} has fields of {quoted(' '.join(_words(row)))}"
             yield finding("label", "run.json", None, told)
         elif rest := _untold(row):
-            yield finding("label", "run.json", None, f"variant {shown(label)} says {shown(rest)}, its fields do not")
+            yield finding("label", "run.json", None, f"variant {quoted(label)} says {quoted(rest)}, its fields do not")
     controls = sum(row["level_kind"] == "none" for row in rows)
     if rows and controls != 1:
         yield finding("label", "run.json", None, f"has {controls} controls (level_kind none), of exactly 1")
@@ -90,7 +91,7 @@ def check_lines(folder: Submission) -> Iterator[Finding]:
     seen: set[tuple[str, str, int]] = set()
     for number, line in folder.lines:
         if line.key in seen:
-            told = f"is a second line of {shown(line.sample_id)}, {shown(line.variant)}, rollout {line.rollout}"
+            told = f"is a second line of {quoted(line.sample_id)}, {quoted(line.variant)}, rollout {line.rollout}"
             yield finding("doubled-line", name, number, told)
         seen.add(line.key)
         for what in _foreign(line, variants, items, folder):
@@ -102,7 +103,7 @@ def _foreign(
 ) -> Iterator[str]:
     known = variants.get(line.variant)
     if known is None:
-        yield f"has variant {shown(line.variant)}, which run.json has not"
+        yield f"has variant {quoted(line.variant)}, which run.json has not"
     else:
         own = line.model_dump(include=set(VariantFields.model_fields))
         wrong = [field for field, value in known.model_dump().items() if own[field] != value]
@@ -112,7 +113,7 @@ def _foreign(
         return
     item = items.get(line.sample_id)
     if item is None:
-        yield f"has sample {shown(line.sample_id)}, which items.jsonl has not"
+        yield f"has sample {quoted(line.sample_id)}, which items.jsonl has not"
         return
     yield from unlike(line, item)
     answers = answered(folder, item["benchmark"])
@@ -121,7 +122,7 @@ def _foreign(
     for name in ("max_new_tokens", "sampling"):
         value = getattr(line, name)
         if value not in answers[name] and not (value is None and line.status not in AVERAGED):
-            yield f"has another {name} than run.json has for {shown(item['benchmark'])}"
+            yield f"has another {name} than run.json has for {quoted(item['benchmark'])}"
 
 
 def unlike(one: object, item: dict[str, Any]) -> Iterator[str]:
@@ -188,7 +189,7 @@ def _first(folder: Submission, there: set[tuple[str, str, int]]) -> str:
     for sample, count in rollouts(folder).items():
         for variant in folder.variants:
             if any((sample, variant, number) not in there for number in range(count)):
-                return f", and lacks {shown(sample)}, {shown(variant)}"
+                return f", and lacks {quoted(sample)}, {quoted(variant)}"
     return ""
 
 
@@ -221,7 +222,7 @@ def check_record(folder: Submission) -> Iterator[Finding]:
             today = json.loads(json.dumps(facts_of(benchmark)._asdict()))
             wrong = [field for field, value in today.items() if value != said.get(field)]
             if wrong:
-                told_of = f"facts of {shown(name)} has another {', '.join(wrong)} than the benchmark"
+                told_of = f"facts of {quoted(name)} has another {', '.join(wrong)} than the benchmark"
                 yield finding("record", "run.json", None, told_of)
 
 
@@ -238,7 +239,7 @@ def _values_told(folder: Submission, benchmark: str, said: dict[str, Any]) -> It
     }
     for name, values in found.items():
         if any(value not in values for value in said[name]):
-            yield finding("record", "run.json", None, f"answers of {shown(benchmark)} has a {name} that no line has")
+            yield finding("record", "run.json", None, f"answers of {quoted(benchmark)} has a {name} that no line has")
 
 
 def check_requested(folder: Submission) -> Iterator[Finding]:
@@ -246,7 +247,7 @@ def check_requested(folder: Submission) -> Iterator[Finding]:
     asked: dict[str, float | None] = {}
     for number, line in folder.lines:
         if asked.setdefault(line.variant, line.requested_removed) != line.requested_removed:
-            told = f"requested_removed is {shown(line.requested_removed)}, another line of its variant has another"
+            told = f"requested_removed is {quoted(line.requested_removed)}, another line of its variant has another"
             yield finding("removed", folder.samples_name, number, told)
         if line.requested_removed is not None and line.level_kind != "threshold":
             told = f"has requested_removed, and level_kind {line.level_kind}"
@@ -268,7 +269,7 @@ def check_histograms(folder: Submission) -> Iterator[Finding]:
     for number, row in folder.histograms.rows:
         key = (row.sample_id, row.method, row.options, row.window, row.sinks)
         if key in seen:
-            yield finding("doubled-line", file, number, f"is of {shown(row.sample_id)} and {shown(row.method)} again")
+            yield finding("doubled-line", file, number, f"is of {quoted(row.sample_id)} and {quoted(row.method)} again")
         seen.add(key)
         if folder.by_sample and row.sample_id not in folder.by_sample:
             yield finding("foreign-line", file, number, "is of a sample that items.jsonl has not")
@@ -279,7 +280,7 @@ def check_histograms(folder: Submission) -> Iterator[Finding]:
         else:
             for line in lines.get(key, ()):
                 if not _told_by(row, line):
-                    told = f"does not allow what {shown(line.variant)} removed of it, {line.removed_context}"
+                    told = f"does not allow what {quoted(line.variant)} removed of it, {line.removed_context}"
                     yield finding("removed", file, number, told)
                     break
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from harness.safe_text import quoted_name
+
 Severity = Literal["error", "warning"]
 
 COPY = "take the file from a copy, or run the benchmark again with --force"
@@ -84,9 +86,6 @@ CODES: dict[str, tuple[Severity, str]] = {
     "check-failed": ("error", "tell the maintainers; the file is odder than this check was made for"),
 }
 
-#: longest value that a message quotes
-SHOWN = 60
-
 
 class Finding(NamedTuple):
     """One thing to fix. ``file`` is relative to the run folder ("" is the folder itself), ``line`` from 1."""
@@ -107,20 +106,3 @@ class Finding(NamedTuple):
 def finding(code: str, file: str, line: int | None, what: str) -> Finding:
     severity, do = CODES[code]
     return Finding(code, severity, file, line, what, do)
-
-
-def shown(value: object) -> str:
-    """A value of a stranger's file as messages quote it: short, in ASCII, without control characters."""
-    if isinstance(value, int) and abs(value) >= 10**20:
-        return "a number of more than 20 digits"
-    if isinstance(value, str):
-        value = value[: 2 * SHOWN]
-    elif isinstance(value, list | dict):
-        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,}"
-    text = ascii(value)
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
-
-
-def quoted_name(name: str) -> str:
-    """A file's name as it is where it is plain, else quoted."""
-    return name if name.isascii() and name.isprintable() and len(name) <= 2 * SHOWN else shown(name)

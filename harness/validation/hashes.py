@@ -8,8 +8,9 @@ from typing import Any
 from benchmarks.base import Sample, content_hash
 from harness.results.method_sources import Unknown, as_hashed_now, current_hash
 from harness.results.run_folder import Line
+from harness.safe_text import quoted
 from harness.validation.completeness import rollouts
-from harness.validation.findings import Finding, finding, shown
+from harness.validation.findings import Finding, finding
 from harness.validation.submission import Submission
 
 TEXTS = ("context", "question", "answer_prefix")
@@ -24,10 +25,10 @@ def check_prompts(folder: Submission) -> Iterator[Finding]:
         if not all(name in row for name in TEXTS):
             continue
         if content_hash(*(row[name] for name in TEXTS)) != row["prompt_hash"]:
-            told = f"prompt_hash of {shown(row['sample_id'])} is not that of its texts"
+            told = f"prompt_hash of {quoted(row['sample_id'])} is not that of its texts"
             yield finding("prompt-hash", "items.jsonl", number, told)
         if contexts.setdefault((row["benchmark"], row["context_id"]), row["context"]) != row["context"]:
-            told = f"context_id {shown(row['context_id'])} has another context in a line before"
+            told = f"context_id {quoted(row['context_id'])} has another context in a line before"
             yield finding("context-id", "items.jsonl", number, told)
 
 
@@ -83,7 +84,7 @@ def check_name(folder: Submission) -> Iterator[Finding]:
     wanted = f"{model}-{kinds}-{content_hash(configuration)[:8]}"
     name = folder.path.resolve().name
     if name != wanted:
-        told = f"the name is {shown(name)}, run.json's configuration makes it {shown(wanted)}"
+        told = f"the name is {quoted(name)}, run.json's configuration makes it {quoted(wanted)}"
         yield finding("folder-name", "", None, told)
 
 
@@ -91,7 +92,7 @@ def check_commit(folder: Submission) -> Iterator[Finding]:
     """Code that no commit has."""
     run = folder.run
     if run is not None and run.get("dirty"):
-        told = f"was made with changes that commit {shown(run['commit'])} has not" if run.get("commit") else ""
+        told = f"was made with changes that commit {quoted(run['commit'])} has not" if run.get("commit") else ""
         yield finding("dirty", "run.json", None, told or "was made with changes that no commit has")
 
 
@@ -104,16 +105,16 @@ def check_code(folder: Submission) -> Iterator[Finding]:
         try:
             now = current_hash(method, folder.run["configuration"]["model"], options)
         except Unknown as error:
-            folder.notes.append(f"the code of {shown(method)} was not checked: {error}")
+            folder.notes.append(f"the code of {quoted(method)} was not checked: {error}")
             continue
         if now != as_hashed_now(method, then):
             yield finding(
-                "stale", "run.json", None, f"the code of {shown(method)} is {now} today, it was {shown(then)}"
+                "stale", "run.json", None, f"the code of {quoted(method)} is {now} today, it was {quoted(then)}"
             )
     for name, then in folder.run["benchmark_versions"].items():
         benchmark = folder.benchmark(name)
         if benchmark is None:
-            folder.notes.append(f"benchmark {shown(name)} is not known here, so its texts and scores were not checked")
+            folder.notes.append(f"benchmark {quoted(name)} is not known here, so its texts and scores were not checked")
         elif benchmark.version != then:
-            told = f"benchmark {shown(name)} is version {benchmark.version} today, it was {shown(then)}"
+            told = f"benchmark {quoted(name)} is version {benchmark.version} today, it was {quoted(then)}"
             yield finding("other-version", "run.json", None, told)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from harness.results.run_folder import most_unpacked
-from harness.validation.findings import Finding, finding, shown
+from harness.safe_text import quoted
+from harness.validation.findings import Finding, finding
 
 MB = 2**20
 #: largest line; a context of 128,000 tokens has about half a million characters
@@ -63,7 +64,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise Refused("duplicate-key", f"has the key {shown(twice)} twice in one object")
+        raise Refused("duplicate-key", f"has the key {quoted(twice)} twice in one object")
     return found
 
 
@@ -118,7 +119,7 @@ def load_object(path: Path, name: str) -> Loaded:
     try:
         value = parse(_text(_bytes(path)))
         if not isinstance(value, dict):
-            raise Refused("schema", f"must hold an object, it holds {shown(value)}")
+            raise Refused("schema", f"must hold an object, it holds {quoted(value)}")
     except Refused as error:
         return Loaded(None, [], [finding(error.code, name, None, error.what)])
     return Loaded(value, [], [])
@@ -175,7 +176,7 @@ def _row(line: bytes) -> dict[str, Any]:
         raise Refused("long-line", f"has {len(line):,} bytes, of at most {MOST_LINE:,}")
     value = parse(_text(line))
     if not isinstance(value, dict):
-        raise Refused("schema", f"must be an object, it is {shown(value)}")
+        raise Refused("schema", f"must be an object, it is {quoted(value)}")
     return value
 
 

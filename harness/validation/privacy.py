@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from harness.validation.findings import Finding, finding, shown
+from harness.safe_text import quoted
+from harness.validation.findings import Finding, finding
 from harness.validation.submission import Submission
 
 #: what a benchmark or a model wrote; in here paths and addresses are looked at, and may stay
@@ -54,11 +55,10 @@ def _not_shareable(folder: Submission, row: dict[str, Any]) -> str:
         return ""
     texts = [name for name in SHIPPED if name in row]
     if texts:
-        return f"has the {', '.join(texts)} of {shown(row['benchmark'])}"
+        return f"has the {', '.join(texts)} of {quoted(row['benchmark'])}"
     if benchmark is not None and row["subset"] in benchmark.needs_data and row.get("references"):
-        return (
-            f"has the references of {shown(row['subset'])} of {shown(row['benchmark'])}, which come from data of others"
-        )
+        subset, name = quoted(row["subset"]), quoted(row["benchmark"])
+        return f"has the references of {subset} of {name}, which come from data of others"
     return ""
 
 
@@ -82,23 +82,23 @@ def of_value(file: str, line: int | None, value: dict[str, Any]) -> Iterator[Fin
             yield from _of_name(file, line, field, text)
     for field, text in plain:
         if field in NAMES and (len(text) > MOST_NAME or ODD_NAME.search(text)):
-            yield finding("bad-name", file, line, f"{shown(field)} is {shown(text)}")
+            yield finding("bad-name", file, line, f"{quoted(field)} is {quoted(text)}")
     if ANY.search("\n".join(given)):
         for text in given:
             yield from _of_text(file, line, text)
 
 
 def _of_name(file: str, line: int | None, field: str, text: str) -> Iterator[Finding]:
-    where = shown(field) if field else "it"
+    where = quoted(field) if field else "it"
     if SECRETS.search(text):
         yield finding("secret", file, line, f"{where} holds what looks like a key, a token or a password")
     for code, pattern, what in (("path", PATHS, "a path of a machine"), ("e-mail", MAILS, "an e-mail address")):
         if found := pattern.search(text):
-            yield finding(code, file, line, f"{where} holds {what}, {shown(text[found.start() : found.end() + 20])}")
+            yield finding(code, file, line, f"{where} holds {what}, {quoted(text[found.start() : found.end() + 20])}")
     if found := MARKUP.search(text):
-        yield finding("markup", file, line, f"{where} holds markup, {shown(text[found.start() : found.end() + 20])}")
+        yield finding("markup", file, line, f"{where} holds markup, {quoted(text[found.start() : found.end() + 20])}")
     elif CONTROL.search(text):
-        yield finding("markup", file, line, f"{where} holds control characters, {shown(text)}")
+        yield finding("markup", file, line, f"{where} holds control characters, {quoted(text)}")
 
 
 def _of_text(file: str, line: int | None, text: str) -> Iterator[Finding]:
@@ -106,7 +106,7 @@ def _of_text(file: str, line: int | None, text: str) -> Iterator[Finding]:
         yield finding("secret", file, line, "a text holds what looks like a key, a token or a password")
     for code, pattern, what in (("text-path", PATHS, "a path"), ("text-e-mail", MAILS, "an e-mail address")):
         if found := pattern.search(text):
-            yield finding(code, file, line, f"a text holds {what}, {shown(text[found.start() : found.end() + 20])}")
+            yield finding(code, file, line, f"a text holds {what}, {quoted(text[found.start() : found.end() + 20])}")
 
 
 def _strings(value: Any, field: str) -> Iterator[tuple[str, str]]:

@@ -13,8 +13,9 @@ from harness.analysis.rescore import score_anew
 from harness.analysis.run_reader import Reading
 from harness.errors import HarnessError
 from harness.results.run_folder import AVERAGED, Line
+from harness.safe_text import printable, quoted
 from harness.validation import completeness
-from harness.validation.findings import Finding, finding, shown
+from harness.validation.findings import Finding, finding
 from harness.validation.submission import Submission
 
 #: a fraction is written with all its digits
@@ -97,11 +98,11 @@ def _answer(line: Line) -> Iterator[str]:
     if line.max_new_tokens is not None and line.generated_tokens > line.max_new_tokens:
         yield f"has {line.generated_tokens:,} generated tokens, of at most {line.max_new_tokens:,}"
     if (line.level_kind == "none") != (line.level is None):
-        yield f"has level_kind {line.level_kind} and level {shown(line.level)}"
+        yield f"has level_kind {line.level_kind} and level {quoted(line.level)}"
     elif line.level is not None:
         fits = {"removed": 0 <= line.level < 1, "keep_tokens": line.level >= 1 and line.level % 1 == 0}
         if not fits.get(line.level_kind, True):
-            yield f"has level {shown(line.level)}, which is no {line.level_kind}"
+            yield f"has level {quoted(line.level)}, which is no {line.level_kind}"
 
 
 def check_readable(folder: Submission) -> Iterator[Finding]:
@@ -112,7 +113,7 @@ def check_readable(folder: Submission) -> Iterator[Finding]:
         if completeness.lacking(folder):
             return  # that is why, and is said
         text = str(folder.reading).replace(f"{folder.path}{os.sep}", "")
-        told = f"is refused by the readers ({ascii(text)[1:-1][:200]})"
+        told = f"is refused by the readers ({printable(text, 200)})"
         yield finding("not-readable", "", None, told)
         return
     items, lines = len(folder.reading.items), len(folder.reading.lines)
@@ -129,11 +130,11 @@ def check_scores(folder: Submission) -> Iterator[Finding]:
     try:
         outcome = score_anew(run)
     except (HarnessError, BenchmarkError) as error:
-        folder.notes.append(f"scores were not made anew: {ascii(str(error))[1:-1][:300]}")
+        folder.notes.append(f"scores were not made anew: {printable(error, 300)}")
         return
     numbers = {line.key: number for number, line in folder.lines}
     for old, new in outcome.changed:
-        told = f"score is {shown(old.score)}, the answer scores {shown(new.score)}"
+        told = f"score is {quoted(old.score)}, the answer scores {quoted(new.score)}"
         if old.score == new.score:
             told = "metrics are not those of the answer"
         yield finding("score-differs", folder.samples_name, numbers.get(old.key), told)
@@ -168,7 +169,7 @@ def _differences(stored: Any, derived: Any, where: str) -> Iterator[str]:
         for name in derived.keys() - stored.keys():
             yield f"{where}{name} is missing"
         for name in stored.keys() - derived.keys():
-            yield f"{where}{shown(name)} is nothing that the lines give"
+            yield f"{where}{quoted(name)} is nothing that the lines give"
         for name in derived.keys() & stored.keys():
             yield from _differences(stored[name], derived[name], f"{where}{name}.")
     elif isinstance(stored, list) and isinstance(derived, list):
@@ -178,7 +179,7 @@ def _differences(stored: Any, derived: Any, where: str) -> Iterator[str]:
         for index, (one, other) in enumerate(zip(stored, derived, strict=True)):
             yield from _differences(one, other, f"{where}{index}.")
     elif not _same(stored, derived):
-        yield f"{where.rstrip('.')} is {shown(stored)}, the lines give {shown(derived)}"
+        yield f"{where.rstrip('.')} is {quoted(stored)}, the lines give {quoted(derived)}"
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from harness.results import score_histograms
 from harness.results.run_folder import SCHEMA_VERSION, Count, Line, Name, VariantFields
-from harness.validation.findings import Finding, finding, shown
+from harness.safe_text import printable, quoted
+from harness.validation.findings import Finding, finding
 from harness.validation.json_reader import LARGEST, MOST_WRONG, Row
 
 #: most findings of one row or file
@@ -121,7 +122,7 @@ def sound_run(value: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """(code, what is wrong) of a run's record."""
     version = value.get("schema_version")
     if type(version) is not int or version != SCHEMA_VERSION:
-        yield "schema-version", f"has schema_version {shown(version)}, this release reads {SCHEMA_VERSION}"
+        yield "schema-version", f"has schema_version {quoted(version)}, this release reads {SCHEMA_VERSION}"
         return
     yield from _wrong(RECORD, value)
 
@@ -171,11 +172,11 @@ def _told(error: ValidationError) -> Iterator[tuple[str, str]]:
         if kind in ("missing", "extra_forbidden"):
             told = "is missing" if kind == "missing" else "is no field of a run"
         else:
-            told = f"is {shown(one['input'])}: {one['msg'][:200]}"
+            told = f"is {quoted(one['input'])}: {one['msg'][:200]}"
         yield code, f"{where or 'it'} {told}"
     if more > 0:
         yield "schema", f"and {more:,} more of its kind"
 
 
 def _plain(part: int | str) -> str:
-    return str(part) if isinstance(part, int) else ascii(part)[1:-1][:40]
+    return str(part) if isinstance(part, int) else printable(part, 40)

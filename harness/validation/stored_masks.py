@@ -10,9 +10,10 @@ from harness.errors import HarnessError
 from harness.results.mask_file import StoredMasks, file_name
 from harness.results.mask_reading import read
 from harness.results.run_folder import AVERAGED, Line
+from harness.safe_text import printable, quoted
 from harness.validation.completeness import unlike
 from harness.validation.file_tree import MASKS, MOST_MASK, MOST_MASKS
-from harness.validation.findings import Finding, finding, shown
+from harness.validation.findings import Finding, finding
 from harness.validation.privacy import of_value
 from harness.validation.submission import Submission
 
@@ -27,8 +28,8 @@ def check_masks(folder: Submission) -> Iterator[Finding]:
         try:
             stored = read(file)
         except HarnessError as error:
-            told = ascii(str(error).partition(" cannot be read as ")[2])[1:-1]
-            yield finding("masks", name, None, f"cannot be read as {told[:200]}")
+            told = printable(str(error).partition(" cannot be read as ")[2], 200)
+            yield finding("masks", name, None, f"cannot be read as {told}")
             continue
         for what in _foreign(stored, file.name, folder):
             yield finding("masks", name, None, what)
@@ -52,7 +53,7 @@ def check_all_there(folder: Submission) -> Iterator[Finding]:
             if not (folder.path / MASKS / file_name(item["sample_id"])).is_file():
                 missing.append(item["sample_id"])
     if missing:
-        told = f"lacks {len(missing):,} of {wanted:,} samples' masks that were asked for, {shown(missing[0])} first"
+        told = f"lacks {len(missing):,} of {wanted:,} samples' masks that were asked for, {quoted(missing[0])} first"
         yield finding("missing-masks", MASKS, None, told)
 
 
@@ -77,13 +78,13 @@ def _foreign(stored: StoredMasks, name: str, folder: Submission) -> Iterator[str
     if item is not None:
         yield from unlike(about, item)
     elif folder.loaded["items.jsonl"].value is not None:
-        yield f"is of sample {shown(about.sample_id)}, which items.jsonl has not"
+        yield f"is of sample {quoted(about.sample_id)}, which items.jsonl has not"
         return
     if name != file_name(about.sample_id):
-        yield f"is named otherwise than the masks of {shown(about.sample_id)}, {file_name(about.sample_id)}"
+        yield f"is named otherwise than the masks of {quoted(about.sample_id)}, {file_name(about.sample_id)}"
     unknown = [label for label in about.variants if folder.variants and label not in folder.variants]
     if unknown:
-        yield f"has variant {shown(unknown[0])}, which run.json has not"
+        yield f"has variant {quoted(unknown[0])}, which run.json has not"
 
 
 def _other_pairs(stored: StoredMasks, lines: dict[tuple[str, str], Line]) -> Iterator[str]:
@@ -96,7 +97,7 @@ def _other_pairs(stored: StoredMasks, lines: dict[tuple[str, str], Line]) -> Ite
         kept = stored.kept_pairs(variant)
         if (kept, layers * heads * cached) != (line.kept_pairs, line.cached_pairs):
             yield (
-                f"keeps {kept:,} of {layers * heads * cached:,} pairs for {shown(variant)}, its line says "
+                f"keeps {kept:,} of {layers * heads * cached:,} pairs for {quoted(variant)}, its line says "
                 f"{line.kept_pairs:,} of {line.cached_pairs:,}"
             )
 
@@ -111,6 +112,6 @@ def _texts(stored: StoredMasks, name: str, folder: Submission) -> Iterator[Findi
     yield from of_value(name, None, {"tokens": text})
     benchmark = folder.benchmark(item["benchmark"])
     if benchmark is None or not benchmark.shareable:
-        yield finding("not-shareable", name, None, f"has the texts of {shown(item['benchmark'])}")
+        yield finding("not-shareable", name, None, f"has the texts of {quoted(item['benchmark'])}")
     elif not stored.about.cut and item.get("context", "").strip() not in text:
         yield finding("masks", name, None, "has the tokens of another context than items.jsonl")

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from leaderboard.escaping import clean
+from harness.safe_text import clean
 
 #: columns of a line, of one grid and of two beside each other; their width in pixels, height of a line
 WIDTH, BESIDE, COLUMN, LINE = 108, 64, 7.2, 19

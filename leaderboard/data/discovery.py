@@ -1,4 +1,4 @@
-"""Where run folders are, and the stamp by which a change of their files shows. Links are found, never followed."""
+"""The runs under some results folders, and the stamp by which a change of their files shows. Links are not followed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from harness.results.discovery import run_folders
 
 FILES = ("run.json", "items.jsonl", "samples.jsonl", "samples.jsonl.gz", "histograms.jsonl", "summary.json", "masks")
 
@@ -28,29 +30,6 @@ def all_runs(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
             if folder not in seen:
                 seen.add(folder)
                 yield root, folder
-
-
-def run_folders(root: Path) -> list[Path]:
-    """The folders up to two down that have a run's files, in order; links too, but nothing behind them."""
-    if (root / "run.json").is_file():
-        return [root]
-    found: list[Path] = []
-    for one in _folders(root):
-        inside = [one] if _is_run(one) or one.is_symlink() else _folders(one)
-        found += [Path(each.path) for each in inside if _is_run(each)]
-    return sorted(found)
-
-
-def _folders(path: os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(path) as inside:
-            yield from (one for one in inside if not one.name.startswith(".") and one.is_dir())
-    except OSError:
-        return
-
-
-def _is_run(folder: os.DirEntry[str]) -> bool:
-    return any(os.path.lexists(os.path.join(folder.path, name)) for name in FILES[:1] + FILES[2:4])
 
 
 def linked(folder: Path, root: Path) -> str:

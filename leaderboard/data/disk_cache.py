@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from leaderboard.escaping import clean
+from harness.safe_text import clean
 
 #: raised whenever what is kept of a run changes, so that older entries are made anew
 EDITION = 6

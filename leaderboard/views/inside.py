@@ -9,11 +9,12 @@ import streamlit as st
 
 from harness.analysis.run_reader import Reading
 from harness.results.run_folder import Line
+from harness.safe_text import clean
 from leaderboard.charts.tokens import BESIDE, MOST_TOKENS, WIDTH, head_chart, head_table, token_chart, token_table
 from leaderboard.data.library import Group
 from leaderboard.data.sample_diff import differing, side_by_side, variants_of
 from leaderboard.data.sample_view import SampleView, sample_view, samples_with_masks
-from leaderboard.escaping import brief, clean
+from leaderboard.escaping import brief
 from leaderboard.views.layout import View, frame, guarded, pick, plain
 
 #: letters of an answer or a question that are shown

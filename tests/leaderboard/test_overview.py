@@ -17,7 +17,8 @@ from streamlit.testing.v1 import AppTest
 from harness.analysis.boards import board_of
 from harness.analysis.run_reader import read
 from harness.config.variants import Variant
-from leaderboard.escaping import clean, plain
+from harness.safe_text import clean
+from leaderboard.escaping import plain
 from leaderboard.views.layout import RESULTS
 from leaderboard.views.overview_table import csv_of
 from tests.harness.made_runs import FULL, KVZAP, both, edit_json, lines_of, write_run
