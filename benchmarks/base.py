@@ -171,7 +171,7 @@ class Benchmark:
 
     def score(self, sample: Sample, prediction: str) -> Score:
         """Score one answer, without its answer prefix; of a model that thinks, what follows the thought
-        (:func:`benchmarks.thought.after_thought`). Needs no model and can be repeated."""
+        (:func:`benchmarks.thinking_tags.after_thought`). Needs no model and can be repeated."""
         raise NotImplementedError
 
     def answered(self, folder: Path) -> Iterator[tuple[Sample, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text, content_hash
-from benchmarks.fill import largest_fit
+from benchmarks.prompt_filling import largest_fit
 from benchmarks.registry import register
 
 SHORTEST = 256

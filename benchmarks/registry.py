@@ -15,16 +15,16 @@ ENTRY_POINT_GROUP = "kvprune.benchmarks"
 
 #: built-in benchmarks and the module that registers each, imported when first asked for
 BUILT_IN: dict[str, str] = {
-    "aime25": "benchmarks.aime25",
-    "fidelity": "benchmarks.fidelity",
-    "longbench": "benchmarks.longbench",
-    "longbench_e": "benchmarks.longbench",
-    "multi-question": "benchmarks.multi_question",
+    "aime25": "benchmarks.aime25.benchmark",
+    "fidelity": "benchmarks.fidelity.benchmark",
+    "longbench": "benchmarks.longbench.benchmark",
+    "longbench_e": "benchmarks.longbench.benchmark",
+    "multi-question": "benchmarks.multi_question.benchmark",
     "needles": "benchmarks.needles",
-    "ruler": "benchmarks.ruler",
-    "ruler-4k": "benchmarks.ruler_published",
-    "ruler-8k": "benchmarks.ruler_published",
-    "ruler-16k": "benchmarks.ruler_published",
+    "ruler": "benchmarks.ruler.benchmark",
+    "ruler-4k": "benchmarks.ruler.published",
+    "ruler-8k": "benchmarks.ruler.published",
+    "ruler-16k": "benchmarks.ruler.published",
 }
 
 _classes: dict[str, type[Benchmark]] = {}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import benchmarks.registry
 from benchmarks.base import Benchmark, Request, Sample, Text, content_hash
-from benchmarks.thought import after_thought
+from benchmarks.thinking_tags import after_thought
 from harness.analysis.run_reader import Reading, find
 from harness.errors import HarnessError
 from harness.files import write_atomically

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from benchmarks.base import Benchmark, Sample
-from benchmarks.thought import TAGS
+from benchmarks.thinking_tags import TAGS
 from harness.errors import HarnessError
 
 #: what a tokenizer's chat template can do: be told to think or not; open a thought whatever it is told; nothing, but
@@ -15,7 +15,7 @@ Ability = Literal["switch", "always", "tag", "none"]
 
 
 def ability(tokenizer: Any) -> Ability:
-    """Found by rendering the template both ways, and by the tags of :data:`benchmarks.thought.TAGS` in it."""
+    """Found by rendering the template both ways, and by the tags of :data:`benchmarks.thinking_tags.TAGS` in it."""
     if not tokenizer.chat_template:
         return "none"
     on, off = (_prompt(tokenizer, thinking) for thinking in (True, False))

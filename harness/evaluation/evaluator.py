@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.base import Benchmark, Sample
-from benchmarks.thought import after_thought
+from benchmarks.thinking_tags import after_thought
 from harness.config.query_modes import numbered
 from harness.config.variants import Planned
 from harness.engine.adapter import LanguageModel

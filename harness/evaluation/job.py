@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import benchmarks.registry
-from benchmarks import fidelity
 from benchmarks.base import Benchmark, Request, Sample, check_reachable, content_hash
+from benchmarks.fidelity.benchmark import resolve_fidelity
 from harness.analysis.summary import BenchmarkFacts, facts_of
 from harness.config import grid, query_modes, thinking
 from harness.config.run_config import RunRequest
@@ -89,7 +89,7 @@ def resolve(request: RunRequest) -> Job:
     for path in request.plugin:
         load_plugin(path)
     named = [benchmarks.registry.get(name) for name in request.benchmark]
-    wanted = fidelity.settled(named, request.reference, request.data)
+    wanted = resolve_fidelity(named, request.reference, request.data)
     phase = _phase(request, wanted)
     modes = query_modes.resolve(request.query_mode, request.query_aware, wanted)
     requests = {b.name: _request_for(b, request, wanted) for b in wanted}

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 import benchmarks.registry
-from benchmarks import fidelity
 from benchmarks.base import Benchmark, Request, Sample
+from benchmarks.fidelity.benchmark import Fidelity, resolve_fidelity
 from harness.config.grid import Grid, plan
 from harness.config.variants import Planned
 from harness.engine.adapter import LanguageModel, describe
@@ -111,9 +111,9 @@ def agreement(asked: Asked) -> dict[str, Any]:
 def _benchmark(asked: Asked) -> Benchmark:
     """The samples' benchmark as fidelity has it: with a text to read, or the full cache's own answer."""
     name = asked.benchmark
-    is_fidelity = name.partition(":")[0] == fidelity.Fidelity.name
-    named = benchmarks.registry.get(name) if is_fidelity else fidelity.Fidelity(name)
-    (found,) = fidelity.settled([named], None, asked.request.data)
+    is_fidelity = name.partition(":")[0] == Fidelity.name
+    named = benchmarks.registry.get(name) if is_fidelity else Fidelity(name)
+    (found,) = resolve_fidelity([named], None, asked.request.data)
     if found.teacher_forced == "repeat":
         raise HarnessError(f"--benchmark {name}: the repeat pass is compared already; leave :repeat out")
     return found

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from benchmarks.base import Text, content_hash
-from benchmarks.thought import TAGS
+from benchmarks.thinking_tags import TAGS
 from harness.engine.context import Context
 from harness.errors import HarnessError
 

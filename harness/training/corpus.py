@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.rows import Given, check_columns, text_of
+from benchmarks.data_files import DataPath, check_columns, text_of
 from harness.errors import HarnessError
 
 COLUMN = "text"
@@ -46,7 +46,7 @@ class JsonlCorpus:
     """
 
     def __init__(self, folder: Path) -> None:
-        files = Given(folder, TAKES).files(".jsonl")
+        files = DataPath(folder, TAKES).files(".jsonl")
         if not files:
             raise HarnessError(
                 f"--data {folder} holds no .jsonl file; each is a subset, with a {COLUMN!r} on each line"
@@ -62,7 +62,7 @@ class JsonlCorpus:
 
     @staticmethod
     def _index(file: Path, digest: Any) -> Iterator[int]:
-        place, given = 0, Given(file, TAKES)
+        place, given = 0, DataPath(file, TAKES)
         with given.opening(), file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
@@ -73,13 +73,13 @@ class JsonlCorpus:
 
     def text(self, subset: str, row: int) -> str:
         file, place = self._files[subset], self._places[subset][row]
-        given = Given(file, TAKES)
+        given = DataPath(file, TAKES)
         with given.opening(), file.open("rb") as lines:
             lines.seek(place)
             return _text(lines.readline(), given, 0 if place else 1)
 
 
-def _text(line: bytes, given: Given, number: int) -> str:
+def _text(line: bytes, given: DataPath, number: int) -> str:
     place, row = given.object_of(line, number)
     check_columns(row, (COLUMN,), place)
     return text_of(row, COLUMN, place)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import hub, ruler_sources
+from benchmarks import hub
 from benchmarks.base import Text
+from benchmarks.ruler import source_texts
 from tests.benchmarks import made_up
 
 PIECE = re.compile(r"\s?\w{1,4}|\s|[^\w\s]")
@@ -51,7 +52,7 @@ def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> None:
     """No test sees the hub as another one left it."""
-    for remembered in (hub._rows, ruler_sources._from_hub):
+    for remembered in (hub._rows, source_texts._from_hub):
         remembered.cache_clear()
 
 

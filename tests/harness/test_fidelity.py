@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from benchmarks.base import Request
-from benchmarks.fidelity import Fidelity
+from benchmarks.fidelity.benchmark import Fidelity
 from harness.engine.adapter import LanguageModel
 from harness.engine.prefill import prefill
 from harness.engine.teacher_forcing import Reading

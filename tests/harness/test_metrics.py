@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.longbench import CATEGORIES, LongBench
-from benchmarks.ruler import Ruler
+from benchmarks.longbench.benchmark import CATEGORIES, LongBench
+from benchmarks.ruler.benchmark import Ruler
 from harness.analysis.pass_at_k import pass_at_k
 from harness.analysis.stats import mean_interval
 from harness.analysis.summary import BenchmarkFacts, summarise

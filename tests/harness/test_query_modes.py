@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks import question_rows
+from benchmarks.multi_question import passages
 from harness.config.query_modes import MODES, resolve
 from harness.engine.adapter import LanguageModel
 from harness.engine.context import Context
@@ -295,7 +295,7 @@ def test_the_command_shows_scores_by_place_and_prefills(runs: Runs, tmp_path: Pa
     ]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    question_rows.read.cache_clear()
+    passages.read_passages.cache_clear()
     asked = ("--benchmark", "multi-question", "--data", path, "--method", "h2o,kvzip", "--removed", "0.5")
     done = runs(*asked)
     assert done.code == 0, done.err

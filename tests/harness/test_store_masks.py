@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import benchmarks.registry
-from benchmarks import question_rows
+from benchmarks.multi_question import passages
 from harness.analysis.run_reader import read
 from harness.config.query_modes import MODES
 from harness.config.run_config import RunRequest, build
@@ -340,7 +340,7 @@ def test_texts_that_are_not_stored_come_from_the_rows(runs: Runs, tmp_path: Path
     ]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    question_rows.read.cache_clear()
+    passages.read_passages.cache_clear()
     flags = ("--benchmark", "multi-question", "--data", path, "--method", "h2o", "--removed", "0.5")
     done = runs(*flags, "--store-masks", "3")
     assert done.code == 0, done.err
@@ -357,6 +357,6 @@ def test_texts_that_are_not_stored_come_from_the_rows(runs: Runs, tmp_path: Path
         assert all(shown.agrees for shown in view.variants)
     rows[0]["question"] = "Another?"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    question_rows.read.cache_clear()
+    passages.read_passages.cache_clear()
     with pytest.raises(HarnessError, match="--data"):
         sample_view(run, places[0].sample_id, path)

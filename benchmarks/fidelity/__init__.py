@@ -1,0 +1,1 @@
+"""Fidelity: teacher-forced comparison of a pruned cache with the full one."""

@@ -1,0 +1,1 @@
+"""LongBench and LongBench-E."""

@@ -1,0 +1,1 @@
+"""Several questions on each context."""

@@ -1,0 +1,1 @@
+"""RULER, generated or as published rows."""

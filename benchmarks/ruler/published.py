@@ -1,0 +1,97 @@
+"""The frozen RULER sets behind the published numbers of KV-cache pruning: ``simonjegou/ruler`` on the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from benchmarks import hub
+from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text
+from benchmarks.data_files import DataPath
+from benchmarks.registry import register
+from benchmarks.ruler.benchmark import Ruler, check_names
+from benchmarks.ruler.rows import COLUMNS, TAKES, as_samples, checked, choose, read_rows, score
+
+DATA_SET = "simonjegou/ruler"
+
+
+class Published(Benchmark):
+    """All 13 subsets at one length, 500 rows each, made once with Llama 3.1's tokenizer and an older RULER; other
+    models see somewhat more or fewer tokens. NVIDIA/kvpress reports its figures on these rows.
+
+    They come from the hub, or with ``--data`` from a .jsonl or .parquet file of the same columns or a folder of such
+    files (those in its subfolder named after the length, where there is one, as in a copy of the data set). All are
+    taken, or the first ``limit`` of each subset. Rows with equal contexts share a prefill.
+
+    Score: RULER's. (kvpress deletes control characters where RULER makes line ends of them.)
+    """
+
+    paper = Ruler.paper
+    licence = Ruler.licence
+    subsets = Ruler.subsets
+    needs_data = Ruler.subsets
+    groups = Ruler.groups
+    length: ClassVar[int]
+
+    def check(self, request: Request) -> None:
+        check_names(self, request)
+        for length in request.lengths:
+            if length != self.length:
+                raise BenchmarkError(f"{self.name} has the length {self.length}, got --length {length}; leave it out")
+        choose(self._rows(request), self.subsets, request.subsets, request.limit, self._place(request))
+
+    def samples(self, request: Request, text: Text) -> list[Sample]:
+        rows = choose(self._rows(request), self.subsets, request.subsets, request.limit, self._place(request))
+        return as_samples(rows, self.length, self.name)
+
+    def score(self, sample: Sample, prediction: str) -> Score:
+        return score(sample, prediction)
+
+    def _place(self, request: Request) -> str:
+        return f"{DATA_SET} ({self.length})" if request.data is None else f"--data {request.data}"
+
+    def _rows(self, request: Request) -> list[dict[str, Any]]:
+        if request.data is not None:
+            return [row for file in self._files(request.data) for row in read_rows(file, self.subsets)]
+        hint = f"give a .jsonl or .parquet file or a folder with the columns {', '.join(COLUMNS)} as --data"
+        rows = hub.rows(DATA_SET, str(self.length), "test", hint)
+        return [checked(row, f"{DATA_SET}, row {number}", self.subsets) for number, row in enumerate(rows, 1)]
+
+    def _files(self, data: Path) -> list[Path]:
+        if not data.is_dir():
+            return [data]
+        DataPath(data, TAKES).files()  # a folder that cannot be listed is told here
+        folder = data / str(self.length) if (data / str(self.length)).is_dir() else data
+        files = DataPath(folder, TAKES).files(".jsonl", ".parquet")
+        if not files:
+            columns = ", ".join(COLUMNS)
+            raise BenchmarkError(f"--data {folder} has no .jsonl or .parquet file; its rows need the columns {columns}")
+        return files
+
+
+def _summary(length: int) -> str:
+    return f"the public RULER rows at {length:,} tokens that kvpress reports on (hub data set {DATA_SET}, 500 a subset)"
+
+
+@register
+class Ruler4k(Published):
+    name = "ruler-4k"
+    summary = _summary(4096)
+    length = 4096
+    default_lengths = (4096,)
+
+
+@register
+class Ruler8k(Published):
+    name = "ruler-8k"
+    summary = _summary(8192)
+    length = 8192
+    default_lengths = (8192,)
+
+
+@register
+class Ruler16k(Published):
+    name = "ruler-16k"
+    summary = _summary(16384)
+    length = 16384
+    default_lengths = (16384,)

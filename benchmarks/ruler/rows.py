@@ -1,0 +1,98 @@
+"""Finished RULER rows, with ``context, question, answer_prefix, answer, task, max_new_tokens``, and their score."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.base import BenchmarkError, Sample, Score, content_hash
+from benchmarks.data_files import DataPath, are_texts, check_columns, count_of, misfit, text_of
+
+COLUMNS = ("context", "question", "answer_prefix", "answer", "task", "max_new_tokens")
+TAKES = f"a .jsonl or .parquet file with the columns {', '.join(COLUMNS)}"
+#: subsets where one right answer of several is enough
+ANY_ANSWER = ("qa_1", "qa_2")
+
+
+def read_rows(path: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of a JSON-lines or parquet file, ``answer`` as a list, other columns left out.
+
+    Raises :class:`BenchmarkError` with the file and the line number on the first row that is broken, lacks a column,
+    has a value of another type, or names a task that is not in ``tasks``.
+    """
+    given = DataPath(path, TAKES)
+    found = given.table() if path.suffix == ".parquet" else given.objects()
+    rows = [checked(row, place, tasks) for place, row in found]
+    if not rows:
+        raise BenchmarkError(f"--data {path} has no rows; its lines need the columns {', '.join(COLUMNS)}")
+    return rows
+
+
+def checked(row: dict[str, Any], place: str, tasks: Sequence[str]) -> dict[str, Any]:
+    """One row, ``answer`` as a list, other columns left out; :class:`BenchmarkError` with ``place`` on a faulty one."""
+    check_columns(row, COLUMNS, place)
+    text_of(row, "context", place, blank=False)
+    for name in ("question", "answer_prefix", "task"):
+        text_of(row, name, place)
+    if row["task"] not in tasks:
+        raise BenchmarkError(f"{place}: unknown task {row['task']!r}; known: {', '.join(tasks)}")
+    answers = [row["answer"]] if isinstance(row["answer"], str) else row["answer"]
+    if not are_texts(answers) or not answers or not all(answer.strip() for answer in answers):
+        raise misfit(place, "answer", "a text or a list of texts, none of them empty", row["answer"])
+    count_of(row, "max_new_tokens", place, 1)
+    return {**{name: row[name] for name in COLUMNS}, "answer": answers}
+
+
+def choose(
+    rows: list[dict[str, Any]], tasks: Sequence[str], wanted: Sequence[str], limit: int | None, place: str
+) -> list[dict[str, Any]]:
+    """The first ``limit`` rows of each wanted task (none named: of every one that has rows), in the file's order."""
+    present = [name for name in tasks if any(row["task"] == name for row in rows)]
+    for name in wanted:
+        if name not in present:
+            raise BenchmarkError(f"{place} has no rows of {name}; it has {', '.join(present)}")
+    by_task = {name: [row for row in rows if row["task"] == name] for name in wanted or present}
+    chosen = {id(row) for task_rows in by_task.values() for row in task_rows[:limit]}
+    return [row for row in rows if id(row) in chosen]
+
+
+def as_samples(rows: list[dict[str, Any]], length: int | None, source: str = "ruler") -> list[Sample]:
+    """Rows as samples, in the file's order; a context that comes again is moved up to where it came first.
+
+    source   the benchmark, for the ids
+    """
+    samples = []
+    counts: dict[str, int] = {}
+    for row in rows:
+        number = counts[row["task"]] = counts.get(row["task"], -1) + 1
+        samples.append(
+            Sample(
+                sample_id=f"{source}/{row['task']}/data/{number}-{content_hash(row)}",
+                context_id=content_hash(row["context"]),
+                context=row["context"],
+                question=row["question"],
+                answer_prefix=row["answer_prefix"],
+                max_new_tokens=row["max_new_tokens"],
+                references=tuple(row["answer"]),
+                subset=row["task"],
+                length=length,
+            )
+        )
+    first: dict[str, int] = {}
+    for place, sample in enumerate(samples):
+        first.setdefault(sample.context_id, place)
+    return sorted(samples, key=lambda sample: first[sample.context_id])
+
+
+def score(sample: Sample, prediction: str) -> Score:
+    """The share of the references found in the answer x 100; for questions (qa) 100 if any is found.
+
+    Upper and lower case count as the same, and control characters as line ends.
+    """
+    answer = re.sub(r"[\x00-\x1f]", "\n", prediction.strip()).strip().lower()
+    found = [reference.lower() in answer for reference in sample.references]
+    if sample.subset in ANY_ANSWER:
+        return Score(100.0 if any(found) else 0.0)
+    return Score(100.0 * sum(found) / len(found))

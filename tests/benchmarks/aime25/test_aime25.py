@@ -1,0 +1,168 @@
+"""The benchmark aime25: where its problems come from, what they become, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import benchmarks.registry
+from benchmarks import hub
+from benchmarks.base import BenchmarkError, Request, Sample, Text
+
+ROWS = [
+    {"id": "first", "question": "What is $6 \\cdot 7$?", "answer": "42"},
+    {"id": "second", "question": " How many days has a week? ", "answer": 7},
+    {"id": "third", "question": "What is $2^3$?", "answer": "008"},
+]
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write(tmp_path / "rows.jsonl", [*ROWS[:2], "", ROWS[2]])
+
+
+def samples(text: Text, **asked: Any) -> list[Sample]:
+    return benchmarks.registry.get("aime25").samples(Request(**asked), text)
+
+
+def test_rows_become_problems_with_the_settings_of_the_benchmark(file: Path, text: Text) -> None:
+    found = samples(text, data=file)
+    assert [one.sample_id for one in found] == ["aime25/first", "aime25/second", "aime25/third"]
+    assert [one.references for one in found] == [("42",), ("7",), ("8",)]
+    assert len({one.context_id for one in found}) == 3
+    for one, row in zip(found, ROWS, strict=True):
+        assert one.context.startswith(str(row["question"]).strip() + "\n\n")
+        assert "\\boxed{}" in one.context
+        assert (one.question, one.answer_prefix, one.stop, one.length) == ("", "", (), None)
+        assert (one.max_new_tokens, one.rollouts) == (32_000, 4)
+        assert one.sampling == {"temperature": 0.6, "top_p": 0.95, "top_k": 20}
+    assert found == samples(text, data=file)
+    assert samples(text, data=file, limit=2) == found[:2]
+    assert samples(text, data=file, subsets=("aime25",)) == found
+
+
+def test_the_right_answer_in_a_box_scores_100(file: Path, text: Text) -> None:
+    benchmark = benchmarks.registry.get("aime25")
+    for one in samples(text, data=file):
+        assert benchmark.score(one, f"So it is \\boxed{{{one.references[0]}}}.").score == 100
+        assert benchmark.score(one, f"So it is {one.references[0]}.").score == 0
+
+
+def test_all_thirty_problems_of_the_real_file_score_100_with_their_answers(text: Text) -> None:
+    root = Path(os.environ.get("KVPRUNE_SHARED") or Path(__file__).parents[3].parent / "shared")
+    path = root / "data" / "aime" / "aime25.jsonl"
+    if not path.is_file():
+        pytest.skip(f"needs {path} (set KVPRUNE_SHARED)")
+    benchmark, found = benchmarks.registry.get("aime25"), samples(text, data=path)
+    assert len({one.sample_id for one in found}) == 30
+    for one in found:
+        score = benchmark.score(one, f"\\boxed{{{one.references[0]}}}")
+        assert (score.score, score.metrics) == (100, {"answered": 1, "math_verify": 1})
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("{half", "no JSON (Expecting property name enclosed in double quotes, column 2); mend or remove the line"),
+        ("[1]", "a JSON object is needed, got a list; give a .jsonl file with the columns id, question, answer"),
+        ({"id": "x", "question": "q"}, "no column answer; needed: id, question, answer"),
+        ({"question": "q", "answer": "1"}, "no column id; needed: id, question, answer"),
+        ({"id": "x", "answer": "1"}, "no column question; needed: id, question, answer"),
+        ({"id": "x", "question": " ", "answer": "1"}, 'question must be a text that is not empty, got " "'),
+        ({"id": 3, "question": "q", "answer": "1"}, "id must be a text that is not empty, got 3"),
+        ({"id": "x", "question": "q", "answer": "1000"}, 'answer must be a whole number from 0 to 999, got "1000"'),
+        ({"id": "x", "question": "q", "answer": "-1"}, 'answer must be a whole number from 0 to 999, got "-1"'),
+        ({"id": "x", "question": "q", "answer": True}, "answer must be a whole number from 0 to 999, got true"),
+        ({"id": "x", "question": "q", "answer": 7.5}, "answer must be a whole number from 0 to 999, got 7.5"),
+        ({"id": "first", "question": "q", "answer": "1"}, "the id 'first' comes twice"),
+    ],
+)
+def test_a_broken_line_is_named_by_file_and_number(tmp_path: Path, bad: Any, message: str) -> None:
+    path = write(tmp_path / "rows.jsonl", [ROWS[0], bad, ROWS[1]])
+    with pytest.raises(BenchmarkError, match=re.escape(f"{path}, line 2: {message}")):
+        benchmarks.registry.get("aime25").check(Request(data=path))
+
+
+def test_files_without_rows_are_refused(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.jsonl"
+    binary.write_bytes(b"\xff\xfe")
+    empty = write(tmp_path / "empty.jsonl", [""])
+    for path, message in (
+        (tmp_path, "is a folder; aime25 takes a .jsonl file with the columns id, question, answer"),
+        (tmp_path / "missing.jsonl", "cannot be read: No such file"),
+        (binary, "is no UTF-8 text"),
+        (empty, "has no rows; its lines need the columns id, question, answer"),
+    ):
+        with pytest.raises(BenchmarkError, match=re.escape(f"--data {path} {message}")):
+            benchmarks.registry.get("aime25").check(Request(data=path))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"subsets": ("aime24",)}, "aime25 has no subset 'aime24'; its one subset is aime25"),
+        ({"lengths": (4096,)}, "(got --length 4096); leave it out"),
+        ({"limit": 0}, "aime25 needs --limit 1 or more, got 0"),
+    ],
+)
+def test_what_the_benchmark_cannot_do_is_refused(file: Path, asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(BenchmarkError, match=re.escape(message)):
+        benchmarks.registry.get("aime25").check(Request(data=file, **asked))
+
+
+def test_rows_of_the_hub(monkeypatch: pytest.MonkeyPatch, text: Text) -> None:
+    asked = []
+
+    def rows(name: str, config: str | None, split: str, hint: str) -> list[dict[str, Any]]:
+        asked.append((name, config, split, hint))
+        return [{"problem": "What is $6 \\cdot 7$?", "answer": "42"}, {"problem": "p", "answer": "7", "id": "own"}]
+
+    monkeypatch.setattr(hub, "rows", rows)
+    found = samples(text)
+    assert [(one.sample_id, one.references) for one in found] == [("aime25/0", ("42",)), ("aime25/own", ("7",))]
+    assert set(asked) == {
+        ("math-ai/aime25", None, "test", "give its rows with --data FILE.jsonl, columns id, question, answer")
+    }
+
+
+def test_offline_nothing_is_tried_over_the_network(tmp_path: Path) -> None:
+    """In a process of its own, whose sockets fail the test."""
+    script = (
+        "import socket, sys\n"
+        "def refuse(*_): print('a socket was opened'); sys.exit(3)\n"
+        "socket.socket.connect = socket.getaddrinfo = refuse\n"
+        "from benchmarks import registry\nfrom benchmarks.base import BenchmarkError, Request\n"
+        "try:\n    registry.get('aime25').check(Request())\n"
+        "except BenchmarkError as error:\n    print(error)\n"
+    )
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, cwd=Path(__file__).parents[3], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "give its rows with --data FILE.jsonl, columns id, question, answer" in done.stdout
+
+
+def test_neither_math_verify_nor_datasets_is_imported_before_it_is_needed(file: Path) -> None:
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom benchmarks import registry\nfrom benchmarks.base import Request\n"
+        f"registry.get('aime25').check(Request(data=Path({str(file)!r})))\n"
+        "print([name for name in ('math_verify', 'sympy', 'datasets', 'torch') if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

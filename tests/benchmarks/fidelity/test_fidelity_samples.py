@@ -1,0 +1,217 @@
+"""Samples of fidelity: windows of texts, prompts of other benchmarks, names, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import benchmarks.registry
+from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Text
+from benchmarks.fidelity import benchmark as fidelity
+from benchmarks.fidelity.benchmark import Fidelity, resolve_fidelity
+from benchmarks.fidelity.text_windows import LEAST, TARGET, read_texts, windows
+
+WORDS = " ".join(f"word{number} and{'.' if number % 7 else chr(10)}" for number in range(1500))
+LONG = "x" * 3000 + " " + "文" * 3000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "b.txt").write_text(WORDS, encoding="utf-8")
+    rows = [{"text": WORDS.upper(), "more": 1}, {"text": "  "}, {"text": "short"}]
+    (tmp_path / "sub" / "a.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
+    (tmp_path / "other.csv").write_text("a,b", encoding="utf-8")
+    return tmp_path
+
+
+def test_texts_are_read_by_name_from_files_rows_and_folders(folder: Path) -> None:
+    assert read_texts(folder) == [WORDS.strip(), WORDS.upper().strip(), "short"]
+    assert read_texts(folder / "sub" / "a.jsonl") == [WORDS.upper().strip(), "short"]
+    assert read_texts(folder / "other.csv") == ["a,b"]  # any other name is a text
+
+
+@pytest.mark.parametrize("document", [WORDS, LONG])
+@pytest.mark.parametrize("length", [16, 100, 333])
+def test_windows_follow_one_another_and_each_part_is_as_long_as_it_may_be(
+    document: str, length: int, text: Text
+) -> None:
+    found = list(windows(document, length, text))
+    assert len(found) > 1
+    joined = "".join(part for window in found for part in window)
+    assert document.startswith(joined)
+    place = 0
+    for number, (context, question, target) in enumerate(found):
+        last = number == len(found) - 1
+        assert len(text.encode(context)) <= length < len(text.encode(context + question))
+        assert re.fullmatch(r"\s*\S{1,16}", question)
+        assert LEAST <= len(text.encode(target)) <= TARGET
+        place += len(context + question + target)
+        more = re.match(r"\s*\S{1,16}", document[place:])
+        if more and not last:
+            assert len(text.encode(target + more[0])) > TARGET
+    rest = document[place:]
+    assert len(text.encode(rest)) < length + TARGET  # nothing that would have made a sample is left out
+
+
+def test_a_document_that_is_too_short_makes_no_window(text: Text) -> None:
+    assert list(windows("a few words", 16, text)) == []
+    assert list(windows(WORDS[:100], 10_000, text)) == []
+
+
+def test_documents_take_turns_and_the_limit_is_samples(folder: Path, text: Text) -> None:
+    whole = Fidelity("text").samples(Request((64,), (), 5, folder), text)
+    assert [one.sample_id for one in whole] == [
+        f"fidelity:text/text/64/{document}/{turn}" for document, turn in ((0, 0), (1, 0), (0, 1), (1, 1), (0, 2))
+    ]
+    assert whole[:3] == Fidelity("text").samples(Request((64,), (), 3, folder), text)
+    assert all(one.target and one.question and not one.chat_template and one.length == 64 for one in whole)
+    both = Fidelity("text").samples(Request((64, 90), (), 1, folder), text)
+    assert [one.length for one in both] == [64, 90]
+
+
+@pytest.mark.parametrize("reference", ["answer", "repeat"])
+def test_other_references_take_the_context_alone_in_the_template(reference: str, folder: Path, text: Text) -> None:
+    plain = Fidelity("text").samples(Request((64,), (), 2, folder), text)
+    found = Fidelity("text", reference).samples(Request((64,), (), 2, folder), text)
+    assert [one.context for one in found] == [one.context for one in plain]
+    assert all(one.chat_template and (one.question, one.target) == ("", None) for one in found)
+    assert {one.sample_id for one in found}.isdisjoint(one.sample_id for one in plain)
+
+
+def test_prompts_of_a_benchmark_without_its_labels(text: Text) -> None:
+    request = Request((256,), ("keys_1", "keys_2"), 2)
+    own = benchmarks.registry.get("needles").samples(request, text)
+    found = benchmarks.registry.get("fidelity:needles").samples(request, text)
+    assert [one.sample_id for one in found] == [f"fidelity:needles/{one.sample_id}" for one in own]
+    assert [(one.context, one.question, one.answer_prefix, one.subset) for one in found] == [
+        (one.context, one.question, one.answer_prefix, one.subset) for one in own
+    ]
+    assert not any(one.references for one in found)
+    repeated = benchmarks.registry.get("fidelity:needles:repeat").samples(request, text)
+    assert [(one.question, one.answer_prefix) for one in repeated] == [("", "")] * 4
+
+
+def test_facts_are_those_of_the_source() -> None:
+    needles, one = benchmarks.registry.get("needles"), benchmarks.registry.get("fidelity:needles")
+    assert (one.name, one.teacher_forced) == ("fidelity:needles", "answer")
+    assert (one.subsets, one.default_lengths, one.shareable) == (needles.subsets, needles.default_lengths, True)
+    aime = benchmarks.registry.get("fidelity:aime25")
+    assert (aime.default_phase, aime.pass_at, aime.cross_check) == ("both", (), None)
+    plain = benchmarks.registry.get("fidelity:text:repeat")
+    assert (plain.name, plain.subsets, plain.shareable) == ("fidelity:text:repeat", ("text",), False)
+    assert Fidelity.name == "fidelity" and not Fidelity().teacher_forced
+
+
+def names(asked: str, reference: str | None, data: Path | None) -> list[str]:
+    return [
+        one.name
+        for one in resolve_fidelity([benchmarks.registry.get(name) for name in asked.split(",")], reference, data)
+    ]
+
+
+def test_what_is_not_said_is_settled_by_the_flags() -> None:
+    data = Path("texts")
+    assert names("fidelity", None, None) == ["fidelity:needles"]
+    assert names("fidelity", None, data) == ["fidelity:text"]
+    assert names("fidelity", "repeat", None) == ["fidelity:needles:repeat"]
+    assert names("fidelity,needles", "repeat", data) == ["fidelity:text:repeat", "needles"]
+    assert names("fidelity:ruler,fidelity:needles:repeat", None, data) == ["fidelity:ruler", "fidelity:needles:repeat"]
+    assert names("fidelity:needles,fidelity", None, None) == ["fidelity:needles"]  # once
+
+
+class Twice(Benchmark):
+    """Two questions on one context, the second with a text to read."""
+
+    name = "twice"
+    subsets = ("one",)
+
+    def samples(self, request: Request, text: Text) -> list[Sample]:
+        texts: tuple[str | None, ...] = (None, "given")
+        return [Sample(f"twice/{n}", "c", "a b c", f"q{n}", "", 4, ("label",), "one", target=texts[n]) for n in (0, 1)]
+
+
+@pytest.fixture
+def twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmarks.registry.get("needles")
+    monkeypatch.setitem(benchmarks.registry._classes, "twice", Twice)
+
+
+def test_a_context_is_repeated_once(twice: None, text: Text) -> None:
+    assert len(Fidelity("twice").samples(Request(), text)) == 2
+    assert [one.sample_id for one in Fidelity("twice", "repeat").samples(Request(), text)] == [
+        "fidelity:twice:repeat/twice/0"
+    ]
+
+
+def test_a_given_text_must_be_given(twice: None, text: Text) -> None:
+    with pytest.raises(BenchmarkError, match=r"twice gives no text to read \(twice/0\); use answer or repeat"):
+        Fidelity("twice", "text").samples(Request(), text)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fidelity:", "after the colon stand a benchmark or text"),
+        ("fidelity:fidelity", "after the colon stand a benchmark or text"),
+        ("fidelity:neddles", "unknown benchmark 'neddles'; known, nearest first: needles"),
+        ("fidelity:needles:again", "unknown reference 'again'; it is one of answer, text, repeat"),
+        ("needles:repeat", "nothing follows the name of needles"),
+        ("nothing:needles", "unknown benchmark 'nothing'"),
+    ],
+)
+def test_names_that_mean_nothing_are_refused(name: str, message: str) -> None:
+    with pytest.raises(BenchmarkError, match=message):
+        benchmarks.registry.get(name)
+
+
+def test_a_reference_without_fidelity_is_refused() -> None:
+    with pytest.raises(BenchmarkError, match="--reference repeat is for fidelity"):
+        resolve_fidelity([benchmarks.registry.get("needles")], "repeat", None)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("not json", "line 2: no JSON"),
+        ('["text"]', "line 2: a JSON object is needed, got a list; give .* with the column text"),
+        ('{"text": 3}', "line 2: text must be a text, got 3"),
+        ('{"txt": "3"}', "line 2: no column text; needed: text"),
+    ],
+)
+def test_broken_rows_are_named(content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "fine"}\n' + content, encoding="utf-8")
+    with pytest.raises(BenchmarkError, match=message):
+        read_texts(path)
+
+
+def test_nothing_to_read_is_refused(tmp_path: Path, text: Text) -> None:
+    with pytest.raises(BenchmarkError, match=r"without \.txt or \.jsonl files"):
+        read_texts(tmp_path)
+    with pytest.raises(BenchmarkError, match="cannot be read"):
+        read_texts(tmp_path / "gone.txt")
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(BenchmarkError, match="no UTF-8 text"):
+        read_texts(path)
+    path.write_text(" \n", encoding="utf-8")
+    with pytest.raises(BenchmarkError, match="holds no text"):
+        read_texts(path)
+    path.write_text("only a few words", encoding="utf-8")
+    one = Fidelity("text")
+    with pytest.raises(BenchmarkError, match=r"no text is longer than 64 tokens; give a smaller --length"):
+        one.samples(Request((64,), (), None, path), text)
+    with pytest.raises(BenchmarkError, match="needs --data"):
+        one.check(Request())
+    for request, message in ((Request((8,), (), None, path), "16 or more"), (Request((), (), 0, path), "1 or more")):
+        with pytest.raises(BenchmarkError, match=message):
+            one.check(request)
+
+
+def test_it_is_not_scored_from_a_text() -> None:
+    with pytest.raises(BenchmarkError, match="cannot be scored from the text of an answer"):
+        fidelity.Fidelity("needles").score(Twice().samples(Request(), None)[0], "answer")  # type: ignore[arg-type]

@@ -1,0 +1,290 @@
+"""LongBench's rows and prompts, from a folder, an archive, and where the hub cannot be reached."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import pytest
+
+from benchmarks import hub
+from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Text
+from benchmarks.longbench import prompts
+from benchmarks.longbench.benchmark import BARE, BUCKETS, CATEGORIES, EVEN_TASKS, TASKS
+from benchmarks.registry import get
+
+ROW: dict[str, Any] = {
+    "input": "What is it?",
+    "context": "A long document.",
+    "answers": ["this", "that"],
+    "length": 3,
+    "dataset": "hotpotqa",
+    "language": "en",
+    "all_classes": None,
+    "_id": "0",
+}
+
+
+def write(folder: Path, **files: list[dict[str, Any]]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, rows in files.items():
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text, "utf-8")
+    return folder
+
+
+def numbered(count: int, **changes: Any) -> list[dict[str, Any]]:
+    return [{**ROW, "input": f"question {i}", "context": f"document {i}", **changes} for i in range(count)]
+
+
+def samples(data: Path, text: Text, name: str = "longbench", **more: Any) -> list[Sample]:
+    request = Request(data=data, **more)
+    get(name).check(request)
+    return get(name).samples(request, text)
+
+
+def test_prompts_are_thudm_s(longbench_data: Path) -> None:
+    theirs = json.loads((longbench_data / "config" / "dataset2prompt.json").read_text("utf-8"))
+    limits = json.loads((longbench_data / "config" / "dataset2maxlen.json").read_text("utf-8"))
+    named = {"{{context}}": "{context}", "{{question}}": "{input}"}
+    for subset in TASKS:
+        ours = prompts.template(subset)
+        for field, their_name in named.items():
+            ours = ours.replace(field, their_name)
+        assert ours == theirs[subset]
+    assert {subset: prompts.answer_limit(subset) for subset in TASKS} == limits
+    assert set(TASKS) == set(theirs)
+
+
+def test_every_real_row_gives_the_template_filled_in(longbench_data: Path, text: Text) -> None:
+    folder = longbench_data / "minilongbench"
+    theirs = json.loads((longbench_data / "config" / "dataset2prompt.json").read_text("utf-8"))
+    found = samples(folder, text)
+    rows = {
+        subset: [json.loads(line) for line in (folder / f"{subset}.jsonl").read_text("utf-8").splitlines()]
+        for subset in TASKS
+    }
+    assert len(found) == sum(map(len, rows.values())) == 237
+    for sample in found:
+        row = rows[sample.subset][int(sample.sample_id.split("/")[2].split("-")[0])]
+        filled = theirs[sample.subset].replace("{context}", "\0").replace("{input}", row["input"])
+        assert sample.context + sample.question + sample.answer_prefix == filled.replace("\0", row["context"])
+        assert sample.context[sample.cut_from :] == row["context"]
+        assert sample.references == tuple(row["answers"]) and sample.all_classes == tuple(row["all_classes"] or ())
+        assert sample.chat_template == (sample.subset not in BARE)
+        assert sample.answer_prefix.strip()[-1] in ":：" and "\n" not in sample.answer_prefix.strip()
+
+
+@pytest.mark.parametrize(
+    ("subset", "question", "asked", "answer_prefix"),
+    [
+        ("multifieldqa_en", "Who?", "Question: Who?\n", "Answer:"),
+        ("gov_report", "", "summary of the report.\n\n", "Summary:"),
+        ("trec", "Question: Who?\nType:", "\nQuestion: Who?\n", "Type:"),
+        ("triviaqa", "Question: Who?\nAnswer:\n", "\n\nQuestion: Who?\n", "Answer:\n"),
+        ("samsum", "Dialogue: A: hi\r\nSummary: ", "\n\nDialogue: A: hi\r\n", "Summary: "),
+        ("passage_count", "", "1, 2, 3, and so on.\n\n", "The final answer is: "),
+        ("lcc", "", "", "Next line of code:\n"),
+        ("repobench-p", "def f(a={}):\n", "def f(a={}):\n", "Next line of code:\n"),
+        ("qasper", "Is {{context}} a field?", "Question: Is {{context}} a field?\n\n", "Answer:"),
+    ],
+)
+def test_question_and_answer_prefix(subset: str, question: str, asked: str, answer_prefix: str) -> None:
+    made = prompts.prompt(subset, "The {{question}} document.", question)
+    assert made.context[made.document :] == "The {{question}} document."
+    assert made.question.endswith(asked) and made.answer_prefix == answer_prefix
+
+
+def test_the_first_rows_of_each_subset(tmp_path: Path, text: Text) -> None:
+    data = write(tmp_path / "rows", hotpotqa=numbered(5), qasper=numbered(3), other=[{"no": "columns"}])
+    found = samples(data, text, limit=2)
+    assert [sample.subset for sample in found] == ["qasper", "qasper", "hotpotqa", "hotpotqa"]
+    assert ["document 0" in found[2].context, "document 1" in found[3].context] == [True, True]
+    assert len(samples(data, text)) == 8
+    assert {sample.subset for sample in samples(data, text, subsets=("hotpotqa",))} == {"hotpotqa"}
+
+
+def test_ids_do_not_depend_on_what_else_is_asked_for(tmp_path: Path, text: Text) -> None:
+    data = write(tmp_path / "rows", hotpotqa=numbered(5), qasper=numbered(3))
+    everything = {sample.sample_id: sample for sample in samples(data, text)}
+    assert len(everything) == 8
+    for one in samples(data, text, limit=1, subsets=("hotpotqa",)):
+        assert everything[one.sample_id] == one
+
+
+def test_questions_on_one_document_are_neighbours(tmp_path: Path, text: Text) -> None:
+    rows = numbered(4)
+    rows[3]["context"] = rows[0]["context"]
+    found = samples(write(tmp_path / "rows", hotpotqa=rows), text)
+    assert [sample.sample_id.split("/")[2][0] for sample in found] == ["0", "3", "1", "2"]
+    assert found[0].context_id == found[1].context_id
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"context": None}, "context must be a text, got null"),
+        ({"answers": []}, r"answers must be a list of texts, got \[\]"),
+        ({"answers": "one"}, 'answers must be a list of texts, got "one"'),
+        ({"answers": [1]}, "answers must be"),
+        ({"length": "3"}, 'length must be a whole number from 0, got "3"'),
+        ({"length": True}, "length must be"),
+        ({"all_classes": "x"}, "all_classes must be"),
+    ],
+)
+def test_broken_rows_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    data = write(tmp_path / "rows", hotpotqa=[ROW, {**ROW, **changes}])
+    with pytest.raises(BenchmarkError, match=rf"hotpotqa.jsonl, line 2: {message}"):
+        get("longbench").check(Request(data=data))
+
+
+def test_other_broken_lines_are_named(tmp_path: Path) -> None:
+    data = write(tmp_path / "rows", trec=[ROW])
+    with pytest.raises(BenchmarkError, match="line 1: all_classes must be"):
+        get("longbench").check(Request(data=data))
+    write(data, trec=[], passage_retrieval_en=[ROW])
+    with pytest.raises(BenchmarkError, match="line 1: answers of passage_retrieval_en must be texts that name"):
+        get("longbench").check(Request(data=data))
+    (data / "passage_retrieval_en.jsonl").write_bytes(b'\n{"input": "\xff"}')
+    with pytest.raises(
+        BenchmarkError,
+        match=r"is no UTF-8 text \(line 2: invalid start byte\); give JSON lines with the columns input, ",
+    ):
+        get("longbench").check(Request(data=data))
+    (data / "passage_retrieval_en.jsonl").write_text('{"input": "x"}\n[]')
+    with pytest.raises(BenchmarkError, match="line 1: no column context, answers, length, all_classes; needed: input"):
+        get("longbench").check(Request(data=data))
+
+
+def test_mistakes_about_the_request(tmp_path: Path) -> None:
+    data = write(tmp_path / "rows", hotpotqa=[ROW])
+    benchmark = get("longbench")
+    cases = [
+        (Request(subsets=("hotpot",), data=data), "no subset 'hotpot'; its subsets, nearest first: hotpotqa, "),
+        (Request(lengths=(4096,), data=data), r"takes no --length \(got 4096\): .* leave --length out"),
+        (Request(limit=0, data=data), "needs --limit 1 or more, got 0"),
+        (Request(subsets=("trec",), data=data), "has no rows of trec; it has hotpotqa"),
+        (Request(data=tmp_path / "none"), "none does not exist; give a folder of SUBSET.jsonl files"),
+        (Request(data=data / "hotpotqa.jsonl"), "is no folder; give a folder of SUBSET.jsonl"),
+        (Request(data=tmp_path), "has no SUBSET.jsonl of any of: narrativeqa, "),
+    ]
+    for request, message in cases:
+        with pytest.raises(BenchmarkError, match=message):
+            benchmark.check(request)
+
+
+def test_thudm_s_archive_gives_the_same_samples(tmp_path: Path, text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write(tmp_path / "rows", hotpotqa=numbered(3), hotpotqa_e=numbered(2, length=9000))
+    archive = tmp_path / "data.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for file in data.iterdir():
+            packed.write(file, f"data/{file.name}")
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(hub, "file", lambda *args: asked.append(args) or archive)
+    for name in ("longbench", "longbench_e"):
+        assert get(name).samples(Request(), text) == samples(data, text, name)
+    assert {args[:2] for args in asked} == {("THUDM/LongBench", "data.zip")}
+    archive.write_bytes(b"cut off")
+    with pytest.raises(BenchmarkError, match=r"data.zip cannot be read .*; download data.zip"):
+        get("longbench").check(Request())
+
+
+def test_offline_no_download_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a download was tried")
+
+    monkeypatch.setattr(huggingface_hub, "get_session", refuse)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: None)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        BenchmarkError, match=r"data.zip of the data set THUDM/LongBench .*HF_HUB_OFFLINE.*--data FOLDER"
+    ):
+        get("longbench").check(Request())
+
+
+def test_a_failed_download_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[str] = []
+
+    class Session:
+        def head(self, url: str, timeout: float) -> None:
+            assert timeout == hub.PATIENCE
+            tries.append(url)
+            raise ConnectionError("Name or service not known\nmore")
+
+    monkeypatch.setattr(huggingface_hub, "get_session", Session)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: None)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    with pytest.raises(BenchmarkError) as caught:
+        get("longbench").check(Request())
+    (url,) = tries
+    assert url.endswith("/datasets/THUDM/LongBench/resolve/main/data.zip")
+    assert f"({url}: ConnectionError: Name or service not known); download data.zip" in str(caught.value)
+
+
+def test_a_refusal_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a download was tried")
+
+    session = SimpleNamespace(head=lambda *_, **__: SimpleNamespace(status_code=503))
+    monkeypatch.setattr(huggingface_hub, "get_session", lambda: session)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: None)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    with pytest.raises(BenchmarkError, match=r"OSError: HTTP status 503\); download data.zip"):
+        get("longbench").check(Request())
+
+
+def test_a_cached_file_needs_no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: str(tmp_path / "kept"))
+    assert hub.file("a/b", "c", "hint") == tmp_path / "kept"
+
+
+def test_categories_cover_all_subsets_once() -> None:
+    longbench = get("longbench")
+    assert len(longbench.subsets) == len(set(longbench.subsets)) == 21
+    assert list(longbench.groups) == [*CATEGORIES, "without_trec"]
+    assert sorted(s for name in CATEGORIES for s in longbench.groups[name]) == sorted(longbench.subsets)
+    assert set(longbench.subsets) - set(longbench.groups["without_trec"]) == {"trec"}
+    assert longbench.needs_data == longbench.subsets and not longbench.shareable
+
+
+def test_longbench_e_has_thirteen_tasks_in_three_lengths(tmp_path: Path, text: Text) -> None:
+    even = get("longbench_e")
+    assert len(EVEN_TASKS) == 13 and len(even.subsets) == 39
+    for bucket in BUCKETS:
+        assert even.groups[bucket] == tuple(f"{task}:{bucket}" for task in EVEN_TASKS)
+    assert even.groups["trec"] == ("trec:0-4k", "trec:4-8k", "trec:8k+")
+    assert even.groups["code"] == even.groups["lcc"] + even.groups["repobench-p"]
+    assert set(even.subsets) - set(even.groups["without_trec"]) == set(even.groups["trec"])
+    assert all(set(group) <= set(even.subsets) and group for group in even.groups.values())
+
+
+@pytest.mark.parametrize(
+    ("length", "bucket"), [(0, "0-4k"), (3999, "0-4k"), (4000, "4-8k"), (7999, "4-8k"), (8000, "8k+"), (90000, "8k+")]
+)
+def test_buckets(tmp_path: Path, text: Text, length: int, bucket: str) -> None:
+    (sample,) = samples(write(tmp_path / "rows", lcc_e=numbered(1, length=length)), text, "longbench_e")
+    assert sample.subset == f"lcc:{bucket}"
+    assert get("longbench_e").score(sample, "this").score == 100 and not sample.chat_template
+
+
+def test_rows_of_longbench_e(tmp_path: Path, text: Text) -> None:
+    long, short = numbered(3, length=9000), numbered(4)
+    data = write(tmp_path / "rows", hotpotqa=numbered(9), hotpotqa_e=[*long, *short], qasper=numbered(2))
+    found = samples(data, text, "longbench_e")
+    counts = {name: sum(sample.subset == name for sample in found) for name in {s.subset for s in found}}
+    assert counts == {"hotpotqa:0-4k": 4, "hotpotqa:8k+": 3, "qasper:0-4k": 2}
+    limited = samples(data, text, "longbench_e", limit=1)
+    assert [sample.subset for sample in limited] == ["qasper:0-4k", "hotpotqa:0-4k", "hotpotqa:8k+"]
+    asked = samples(data, text, "longbench_e", subsets=("hotpotqa:8k+",))
+    assert {sample.subset for sample in asked} == {"hotpotqa:8k+"} and len(asked) == 3
+
+
+def test_other_benchmarks_take_no_prediction_files(tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match="needles has no form of prediction files"):
+        list(Benchmark.answered(get("needles"), tmp_path))

@@ -1,0 +1,191 @@
+"""Contexts with several questions: where the rows come from, how they are joined, how answers are scored."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import registry
+from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Text
+from benchmarks.multi_question import passages
+from benchmarks.multi_question.benchmark import ANSWER_PREFIX, ANSWER_ROOM
+
+LENGTH = 256
+#: of two digits each, so that all paragraphs have as many tokens
+NUMBERS = range(10, 50)
+
+
+def paragraph(number: int) -> dict[str, Any]:
+    """A paragraph with two questions that have an answer and one that has none."""
+    words = " ".join(f"w{number}x{place}" for place in range(8))
+    answers = [{"text": f"w{number}x1", "answer_start": 0}] * 2
+    return {
+        "context": f" Paragraph {number} says {words}. ",
+        "qas": [
+            {"id": f"{number}a", "question": f"What says {number}?", "answers": answers, "is_impossible": False},
+            {"id": f"{number}b", "question": f"And what else does {number} say?", "answers": answers},
+            {"id": f"{number}c", "question": f"What does {number} hide?", "answers": [], "is_impossible": True},
+        ],
+    }
+
+
+@pytest.fixture
+def squad(tmp_path: Path) -> Path:
+    articles = [{"title": str(i), "paragraphs": [paragraph(n) for n in NUMBERS[i::10]]} for i in range(10)]
+    path = tmp_path / "data" / "dev.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"version": "v2.0", "data": articles}), "utf-8")
+    return path
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Callable[..., Path]:
+    def write(*lines: dict[str, Any]) -> Path:
+        path = tmp_path / "rows.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+        passages.read_passages.cache_clear()
+        return path
+
+    return write
+
+
+@pytest.fixture
+def benchmark() -> Benchmark:
+    return registry.get("multi-question")
+
+
+def row(context: str, question: str, **more: Any) -> dict[str, Any]:
+    return {"context": context, "question": question, "answers": ["yes"], **more}
+
+
+def test_contexts_are_filled_and_questions_have_answers(benchmark: Benchmark, squad: Path, text: Text) -> None:
+    samples = benchmark.samples(Request((LENGTH,), limit=6, data=squad), text)
+    assert [sample.subset for sample in samples] == ["q1", "q2", "q3", "q4", "q5"] * 6
+    by_context: dict[str, list[Sample]] = {}
+    for sample in samples:
+        by_context.setdefault(sample.context_id, []).append(sample)
+    assert len(by_context) == 6
+    everything = {number: paragraph(number)["context"].strip() for number in NUMBERS}
+    for own in by_context.values():
+        assert len({sample.context for sample in own}) == 1 and len({sample.question for sample in own}) == 5
+        inside = {number for number, one in everything.items() if f"{one}\n\n" in own[0].context}
+        homes = [int(re.findall(r"\d+", sample.question)[0]) for sample in own]
+        assert len(inside) > 5 and set(homes) < inside and len(set(homes)) == 5  # each from another paragraph
+        for sample, home in zip(own, homes, strict=True):
+            assert "hide" not in sample.question and sample.references == (f"w{home}x1",)
+            assert tokens(text, sample.context, sample.question) <= LENGTH
+        longest = f"Question: And what else does {homes[0]} say?\n"
+        for number in set(NUMBERS) - inside:
+            assert tokens(text, own[0].context + f"{everything[number]}\n\n", longest) > LENGTH
+
+
+def tokens(text: Text, context: str, question: str) -> int:
+    return len(text.encode(context + question + ANSWER_PREFIX)) + ANSWER_ROOM
+
+
+def test_a_sample_does_not_depend_on_how_many_are_asked_for(benchmark: Benchmark, squad: Path, text: Text) -> None:
+    many = benchmark.samples(Request((LENGTH,), limit=4, data=squad), text)
+    assert benchmark.samples(Request((LENGTH,), limit=2, data=squad), text) == many[:10]
+    first_two = benchmark.samples(Request((LENGTH,), ("q2", "q1"), 4, squad), text)
+    assert first_two == [sample for sample in many if sample.subset in ("q1", "q2")]
+    other = benchmark.samples(Request((LENGTH,), limit=4, data=squad, seed=1), text)
+    assert {sample.context_id for sample in many}.isdisjoint(sample.context_id for sample in other)
+
+
+def test_a_folder_is_read_as_its_files(benchmark: Benchmark, squad: Path, text: Text) -> None:
+    asked = Request((LENGTH,), limit=1, data=squad.parent)
+    assert benchmark.samples(asked, text) == benchmark.samples(Request((LENGTH,), limit=1, data=squad), text)
+
+
+def test_rows_that_share_a_context_are_its_questions(
+    benchmark: Benchmark, rows: Callable[..., Path], text: Text
+) -> None:
+    path = rows(
+        row("One.", "First?"),
+        row("Two.", "Only?", answers=[], answer_prefix="So:"),
+        row("One.", "Second?", answers={"text": ["a", "a", "b"]}, answer_prefix=" It is", max_new_tokens=3),
+        row("Three.", "Alone?", answers="c"),
+        {"context": "One.", "question": "Third?", "answer": ["d"]},
+    )
+    samples = benchmark.samples(Request(data=path), text)
+    assert [(s.context, s.subset, s.references) for s in samples] == [
+        ("One.", "q1", ("yes",)),
+        ("One.", "q2", ("a", "b")),
+        ("One.", "q3", ("d",)),
+        ("Three.", "q1", ("c",)),
+    ]
+    assert (samples[0].question, samples[0].answer_prefix) == ("Question: First?\n", ANSWER_PREFIX)
+    assert (samples[1].question, samples[1].answer_prefix, samples[1].max_new_tokens) == ("Second?", " It is", 3)
+    assert [s.context for s in benchmark.samples(Request(data=path, limit=1), text)] == ["One."] * 3
+
+
+def test_at_most_five_questions_of_a_context(benchmark: Benchmark, rows: Callable[..., Path], text: Text) -> None:
+    path = rows(*(row("One.", f"Number {n}?") for n in range(7)))
+    assert [s.subset for s in benchmark.samples(Request(data=path), text)] == ["q1", "q2", "q3", "q4", "q5"]
+
+
+def test_the_first_line_is_scored(benchmark: Benchmark) -> None:
+    sample = Sample("s", "c", "", "", "", 1, ("the Black Death", "plague"), "q1")
+    score = benchmark.score(sample, "\n\n Black death.\nQuestion: and then?")
+    assert (score.score, score.metrics) == (100.0, {"exact_match": 100.0})
+    score = benchmark.score(sample, " great plague")
+    assert (score.score, score.metrics) == (pytest.approx(200 / 3), {"exact_match": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([row("One.", "a?"), row("Two.", "b?")], "no two rows have an equal context"),
+        ([row("One.", "a?", answers=[])], "no question with an answer"),
+        ([{"context": "One.", "question": "a?"}], "line 1: no column answers"),
+        ([row("One.", "a?"), row("One.", "b?", answers=[3])], "line 2: answers must be"),
+        ([row("One.", " ")], "line 1: question must be a text"),
+        ([row("One.", "a?", max_new_tokens=0)], "line 1: max_new_tokens must be"),
+        ([row("One.", "a?", answer_prefix=1)], "line 1: answer_prefix must be"),
+    ],
+)
+def test_broken_rows(
+    benchmark: Benchmark, rows: Callable[..., Path], lines: list[dict[str, Any]], message: str
+) -> None:
+    with pytest.raises(BenchmarkError, match=message):
+        benchmark.check(Request(data=rows(*lines)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"subsets": ("q9",)}, "no subset 'q9'"),
+        ({"subsets": ("q1", "q3")}, "from the first on.*give q1,q2"),
+        ({"limit": 0}, "--limit 1 or more"),
+        ({"lengths": (64,)}, "--length 256 or more"),
+        ({"lengths": (100_000,)}, "a shorter --length"),
+    ],
+)
+def test_requests_that_cannot_be_met(
+    benchmark: Benchmark, squad: Path, text: Text, asked: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BenchmarkError, match=message):
+        benchmark.samples(Request(**{"data": squad, **asked}), text)
+
+
+def test_files_of_another_kind(benchmark: Benchmark, tmp_path: Path, squad: Path) -> None:
+    for name, content, message in (
+        ("a.txt", "x", "give a SQuAD .json file"),
+        ("b.json", "{", r"b.json: no JSON \(Expecting property name"),
+        ("c.json", '{"data": [{"paragraphs": [{"context": "x"}]}]}', "not laid out as SQuAD"),
+        ("d.jsonl", "[1]\n", "line 1: a JSON object is needed"),
+        ("e.jsonl", "{\n", "line 1: no JSON"),
+    ):
+        (tmp_path / name).write_text(content, "utf-8")
+        with pytest.raises(BenchmarkError, match=message):
+            benchmark.check(Request(data=tmp_path / name))
+    with pytest.raises(BenchmarkError, match="cannot be read"):
+        benchmark.check(Request(data=tmp_path / "gone.json"))
+    (squad.parent / "more.jsonl").write_text("{}", "utf-8")
+    with pytest.raises(BenchmarkError, match="a folder with files of one kind"):
+        benchmark.check(Request(data=squad.parent))

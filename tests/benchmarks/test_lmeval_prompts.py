@@ -1,0 +1,164 @@
+"""The contract with lm-eval: its constants are the ones that the generators were written for."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from benchmarks import lmeval_prompts
+from benchmarks.base import BenchmarkError, Request
+from benchmarks.registry import get
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """lm-eval's RULER folder, to be changed."""
+    folder = Path(shutil.copytree(lmeval_prompts._folder(), tmp_path / "ruler"))
+    monkeypatch.setattr(lmeval_prompts, "_folder", lambda *_: folder)
+    lmeval_prompts.templates.cache_clear()
+    yield folder
+    lmeval_prompts.templates.cache_clear()
+
+
+def test_installed_lm_eval_has_the_pinned_texts() -> None:
+    assert version("lm_eval") == lmeval_prompts.PINNED
+    raw = lmeval_prompts.raw_constants()
+    assert {name: lmeval_prompts._hash(constant) for name, constant in raw.items()} == lmeval_prompts.HASHES
+
+
+def test_fields_of_the_templates() -> None:
+    texts = lmeval_prompts.templates()
+    fields = {
+        name: set(re.findall(r"\{(\w*)\}", text)) for name, text in texts._asdict().items() if name != "max_new_tokens"
+    }
+    assert fields == {
+        "niah": {"type_needle_v", "context", "query"},
+        "niah_prefix": {""},
+        "niah_prefix_many": {""},
+        "needle": {"type_needle_v", "key", "value"},
+        "noise": set(),
+        "vt": {"context", "query"},
+        "vt_prefix": {"num_v", "query"},
+        "vt_first": {""},
+        "vt_next": {""},
+        "cwe": {"context"},
+        "cwe_prefix": set(),
+        "fwe": {"context"},
+        "fwe_prefix": set(),
+        "qa": {"context", "query"},
+        "qa_prefix": set(),
+        "document": {"i", "document"},
+    }
+    assert "assgined" not in texts.vt_prefix and texts.vt_prefix.count(" assigned ") == 1
+
+
+def test_answer_limits() -> None:
+    limits = lmeval_prompts.templates().max_new_tokens
+    assert {limit: sum(one == limit for one in limits.values()) for limit in limits.values()} == {
+        128: 8,
+        30: 1,
+        120: 1,
+        50: 1,
+        32: 2,
+    }
+    assert (limits["vt"], limits["cwe"], limits["fwe"]) == (30, 120, 50)
+    assert tuple(limits) == get("ruler").subsets
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "changed"),
+    [
+        ("vt_utils.py", "assgined", "assigned", "vt_prefix"),
+        ("niah_utils.py", "Some special", "Certain special", "niah"),
+        ("prepare_niah.py", 'NEEDLE = "One', 'NEEDLE = "A', "needle"),
+        ("qa_utils.py", "Document {i}", "Text {i}", "document"),
+        ("cwe.yaml", "max_gen_toks: 120", "max_gen_toks: 121", "max_new_tokens"),
+        ("fwe_utils.py", "CONFIG", "SETTINGS", "fwe, fwe_prefix"),
+        ("cwe_utils.py", "import", "imp ort", "cwe, cwe_prefix"),
+    ],
+)
+def test_another_text_is_noticed(copy: Path, file: str, old: str, new: str, changed: str) -> None:
+    content = (copy / file).read_text("utf-8")
+    assert old in content
+    (copy / file).write_text(content.replace(old, new), "utf-8")
+    with pytest.raises(BenchmarkError, match=rf"other RULER texts than 0.4.13 in: {changed}; .*'lm-eval==0.4.13'"):
+        get("ruler").check(Request())
+
+
+@pytest.fixture
+def longbench_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """lm-eval's LongBench folder, to be changed."""
+    folder = Path(shutil.copytree(lmeval_prompts._folder("longbench"), tmp_path / "longbench"))
+    monkeypatch.setattr(lmeval_prompts, "_folder", lambda *_: folder)
+    lmeval_prompts.longbench.cache_clear()
+    yield folder
+    lmeval_prompts.longbench.cache_clear()
+
+
+def test_installed_lm_eval_has_the_pinned_longbench_prompts() -> None:
+    found = {name: lmeval_prompts._hash(task) for name, task in lmeval_prompts.raw_longbench().items()}
+    assert found == lmeval_prompts.LONGBENCH_HASHES
+    assert set(found) == set(get("longbench").subsets)
+
+
+def test_longbench_e_has_the_same_prompts_and_limits() -> None:
+    for name, task in lmeval_prompts.raw_longbench().items():
+        even = lmeval_prompts._task_file(f"{name}_e.yaml", "longbench")
+        if even:
+            assert (even["doc_to_text"], lmeval_prompts._limit_of(even)) == task
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "changed"),
+    [
+        ("lcc.yaml", "Next line of code", "The next line of code", "lcc"),
+        ("gov_report.yaml", "max_gen_toks: 512", "max_gen_toks: 500", "gov_report"),
+        ("trec.yaml", "{{question}}", "{{input}}", "trec"),
+        ("vcsum.yaml", "task:", "[", "vcsum"),
+    ],
+)
+def test_another_longbench_prompt_is_noticed(longbench_copy: Path, file: str, old: str, new: str, changed: str) -> None:
+    content = (longbench_copy / file).read_text("utf-8")
+    assert old in content
+    (longbench_copy / file).write_text(content.replace(old, new), "utf-8")
+    with pytest.raises(BenchmarkError, match=rf"prompts or answer limits than 0.4.13 in: {changed}; .*==0.4.13'"):
+        get("longbench").check(Request())
+
+
+def test_missing_files_are_noticed(copy: Path) -> None:
+    (copy / "vt_utils.py").unlink()
+    (copy / "fwe.yaml").unlink()
+    with pytest.raises(BenchmarkError, match="in: max_new_tokens, vt, vt_first, vt_next, vt_prefix;"):
+        lmeval_prompts.templates()
+
+
+def test_another_version_with_the_same_texts_will_do(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lmeval_prompts, "installed_version", lambda: "0.5.0")
+    assert lmeval_prompts.templates().noise.startswith("The grass is green.")
+
+
+def test_missing_lm_eval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lmeval_prompts, "find_spec", lambda name: None)
+    lmeval_prompts._folder.cache_clear()
+    lmeval_prompts.templates.cache_clear()
+    with pytest.raises(BenchmarkError, match=r"lm-eval, which is not installed; .*pip install 'lm-eval==0.4.13'"):
+        get("ruler").check(Request())
+
+
+def test_nothing_of_it_is_imported() -> None:
+    code = """
+import json, sys
+from benchmarks.lmeval_prompts import templates
+templates()
+print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("lm_eval", "datasets", "nltk", "torch")]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
