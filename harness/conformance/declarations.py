@@ -11,7 +11,7 @@ from typing import Any
 from harness.config.grid import PHASES
 from harness.config.variants import build_from_options
 from harness.conformance.fixtures import Bench
-from harness.conformance.suite import Skip, expect
+from harness.conformance.suite import Skip, check, expect
 from methods import registry
 from methods.base import Method, Protection
 from methods.budgets import BUDGETS
@@ -20,12 +20,14 @@ NEEDS = ("hidden", "queries", "weights")
 OPTION_TYPES = (int, float, bool, str)
 
 
+@check("a name that can be typed and a summary", control=True)
 def description(bench: Bench) -> None:
     cls = bench.cls
     expect(bool(re.fullmatch(r"[a-z][a-z0-9_]*", cls.name)), f"name {cls.name!r} must be lower case letters, digits, _")
     expect(isinstance(cls.summary, str) and bool(cls.summary.strip()), "summary is empty; say in one line what it is")
 
 
+@check("phases, needs and budgets are known words; each refused budget has a reason", control=True)
 def declarations(bench: Bench) -> None:
     cls = bench.cls
     _among("phases", cls.phases, PHASES)
@@ -60,6 +62,7 @@ def _among(name: str, given: Any, known: tuple[str, ...]) -> None:
         expect(word in known, f"{name} has {word!r}; the words are {', '.join(known)}")
 
 
+@check("typed int, float, bool or str with a default; the same again from JSON and from text", control=True)
 def options(bench: Bench) -> None:
     cls = bench.cls
     _decorated(cls)
@@ -99,7 +102,8 @@ def _decorated(cls: type[Method]) -> None:
                 )
 
 
-def binding(bench: Bench) -> None:
+@check("bind gives an equal copy and changes nothing; fingerprint and thresholds are well formed", control=True)
+def bind(bench: Bench) -> None:
     plain = registry.build(bench.name, bench.given)
     before = dict(vars(plain))
     bound, again = plain.bind(bench.info), plain.bind(bench.info)
@@ -126,7 +130,8 @@ def _thresholds(method: Method, bench: Bench) -> None:
         expect(isinstance(tau, int | float) and tau == tau, f"thresholds[{share!r}] must be a number, got {tau!r}")
 
 
-def histogram_range(bench: Bench) -> None:
+@check("least and largest score of a histogram, in this order")
+def score_range(bench: Bench) -> None:
     span = bench.cls.score_range
     if span is None:
         raise Skip("declares no score_range, so no histograms are stored")

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.conformance.fixtures import Bench, Ran, some_ids
+from harness.conformance.fixtures import Bench, Ran, named, some_ids
 from harness.conformance.scoring import overrides, steps_and_scores, well_formed
-from harness.conformance.suite import Skip, expect
+from harness.conformance.suite import Skip, check, expect
 from harness.engine.adapter import LanguageModel
-from harness.engine.decode import Answer, Question
+from harness.engine.decode import Question
 from harness.engine.eviction import Evictor, make_evictors
 from harness.engine.masked_decode import MaskedRun
 from harness.evaluation.keep_masks import policy_of
@@ -27,6 +27,7 @@ def _decodes(bench: Bench) -> None:
         raise Skip(f"prunes in phase {' and '.join(bench.cls.phases)} only")
 
 
+@check("while decoding: score_new gives finite float32 [V, H, n], score_step [V, H, C]", "scores", "declarations")
 def step_scores(bench: Bench) -> None:
     _decodes(bench)
     method = bench.method
@@ -40,6 +41,7 @@ def step_scores(bench: Bench) -> None:
             well_formed(found, (variants, heads, old.shape[-1] + new), f"score_step, {where} ([V, H, C])")
 
 
+@check("a variant's scores while decoding do not depend on the others in the batch", "questions")
 def step_rows(bench: Bench) -> None:
     """Variants of a batch do not see each other."""
     _decodes(bench)
@@ -66,25 +68,26 @@ def _only(step: Step, row: int) -> Step:
     return Step(**parts)
 
 
+@check(
+    "two questions on one context give the tokens of two separate runs, in each phase",
+    "contexts_apart",
+    "dtypes",
+    "read_only",
+)
 def questions(bench: Bench) -> None:
     """Two questions on one context are two runs of one question each."""
     lm = bench.lm(bench.double)
-    asked = [Question(some_ids(16, seed), 4) for seed in (21, 22)]
-    apart: dict[str, list[list[Answer]]] = {}
-    for question in asked:
-        for phase, planned in bench.phases(lm):
-            ran = bench.run(planned, lm, bench.context)
-            apart.setdefault(phase, []).append(bench.answer(ran, lm, question))
-    for phase, planned in bench.phases(lm):
-        ran = bench.run(planned, lm, bench.context)
-        for number, question in enumerate(asked):
-            for one, after, alone in zip(planned, bench.answer(ran, lm, question), apart[phase][number], strict=True):
-                expect(
-                    (alone.ids, alone.kept) == (after.ids, after.kept),
-                    f"{one.variant.label}, phase {phase}: alone on its context question {number + 1} is answered "
-                    f"{alone.ids} (pairs seen {alone.kept}); after another question on the context {after.ids} "
-                    f"({after.kept}). Something is kept between questions; {ADVICE}",
-                )
+    asked = [Question(some_ids(8, seed), 4) for seed in (21, 22)]
+    apart = [bench.answer(bench.run(bench.variants(lm), lm, bench.context), lm, question) for question in asked]
+    ran = bench.run(bench.variants(lm), lm, bench.context)
+    for number, question in enumerate(asked):
+        for one, after, alone in zip(ran.planned, bench.answer(ran, lm, question), apart[number], strict=True):
+            expect(
+                (alone.ids, alone.kept) == (after.ids, after.kept),
+                f"{named(one)}: alone on its context question {number + 1} is answered {alone.ids} (pairs seen "
+                f"{alone.kept}); after another question on the context {after.ids} ({after.kept}). Something is kept "
+                f"between questions; {ADVICE}",
+            )
     if bench.decoding:
         _steps_repeat(bench)
 
@@ -101,16 +104,16 @@ def _steps_repeat(bench: Bench) -> None:
             )
 
 
+@check("while decoding: gone is gone, no head sees more than its capacity, protected pairs stay", "read_only")
 def eviction(bench: Bench) -> None:
     """What is gone stays gone, no head sees more than its capacity, what is protected stays."""
     _decodes(bench)
     lm = bench.lm()
-    for phase, planned in bench.phases(lm):
-        if phase != "prefill":
-            _evict(lm, bench.run(planned, lm, bench.context), phase)
+    planned = [one for one in bench.variants(lm) if one.variant.phase != "prefill"]
+    _evict(lm, bench.run(planned, lm, bench.context))
 
 
-def _evict(lm: LanguageModel, ran: Ran, phase: str) -> None:
+def _evict(lm: LanguageModel, ran: Ran) -> None:
     policies = [policy_of(one) for one in ran.planned]
     keep, context = ran.masks.keep, ran.scored.prefix.context
     (evictor,) = make_evictors(policies, ran.scored.scores, keep, context.prefix)
@@ -122,7 +125,7 @@ def _evict(lm: LanguageModel, ran: Ran, phase: str) -> None:
             run.advance(torch.tensor([ids]).expand(len(policies), -1))
             for layer, then in enumerate(before):
                 for row, one in enumerate(ran.planned):
-                    where = f"{one.variant.label}, phase {phase}, forward {count}, layer {layer}"
+                    where = f"{named(one)}, forward {count}, layer {layer}"
                     mask = evictor.keep[layer][row]
                     back = mask[:, : then.shape[-1]] & ~then[row]
                     expect(not back.any(), f"{where}: {int(back.sum())} pairs that were gone are back")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -42,6 +42,11 @@ def context_of(tokens: int, seed: int = 0, prefix: int = PREFIX) -> Context:
     """A context of ``tokens`` random ids after a template of ``prefix``; texts become ids by their bytes."""
     ids = some_ids(prefix) + some_ids(tokens, seed + 1)
     return Context(ids, prefix, (5, 9), lambda text: [byte % models.VOCABULARY for byte in text.encode()[-12:]])
+
+
+def named(one: Planned) -> str:
+    """A variant in messages, which are about several phases at once."""
+    return f"{one.variant.label}, phase {one.variant.phase}"
 
 
 class Ran(NamedTuple):
@@ -221,17 +226,16 @@ class Bench:
         """The phases beside ``prefill`` that the method declares."""
         return [phase for phase in self.cls.phases if phase != "prefill"]
 
-    def phases(self, lm: LanguageModel) -> Iterator[tuple[str, list[Planned]]]:
-        """For each declared phase a variant of each budget that goes with it, at a level that prunes; built anew."""
+    def variants(self, lm: LanguageModel) -> list[Planned]:
+        """In each declared phase a variant of each budget that goes with it, at a level that prunes; new instances."""
+        grids = []
         for phase in self.cls.phases:
-            grids = []
             for budget in self.cls.budgets:
                 if budget == "threshold":
                     grids.append(self.grid(budget, phase, thresholds=(self.tau,)))
                 elif phase == "prefill" or budget == "head":
                     grids.append(self.grid(budget, phase, keep_tokens=(len(self.context.ids) // 2,)))
-            if grids:
-                yield phase, self.plan(grids, lm)
+        return self.plan(grids, lm)
 
     @cached_property
     def tau(self) -> float:

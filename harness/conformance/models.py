@@ -7,7 +7,9 @@ import math
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig
+from transformers.initialization import no_init_weights
 
 from harness.engine.adapter import LanguageModel, describe
 from harness.errors import HarnessError
@@ -84,22 +86,38 @@ def info(config: Any, name: str) -> ModelInfo:
     return describe(config, name)
 
 
-def build(config: Any, name: str, dtype: torch.dtype = torch.float32) -> LanguageModel:
-    """A model with weights drawn in float64 and cast, so that every dtype has the same ones; large enough that
+def build(config: Any, name: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> LanguageModel:
+    """A model with weights drawn in float32 and cast, so that every dtype has the same ones; large enough that
     attention is uneven and greedy answers vary."""
-    model = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=dtype, attn_implementation="sdpa")
+    with no_init_weights():  # they are drawn here
+        model = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=dtype, attn_implementation="sdpa")
     model.requires_grad_(False)
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     ones = 0.0 if config.model_type.startswith("gemma") else 1.0  # Gemma adds one to the weight of a norm itself
     with torch.no_grad():
         for label, weight in model.named_parameters():
-            draw = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+            draw = torch.randn(weight.shape, generator=generator)
             if weight.dim() == 1:  # norms and biases
                 draw = draw * 0.3 + (0.0 if "bias" in label else ones)
             elif "embed" not in label:
                 draw = draw * 1.7 / math.sqrt(weight.shape[1])
             weight.copy_(draw)
+        if dtype == torch.float64:
+            _exact_norms(model, 1.0 - ones)
     return LanguageModel(model, name)
+
+
+def _exact_norms(model: Any, offset: float) -> None:
+    """Norms that compute in float64. transformers' go through float32 in a model of any dtype, where two numbers that
+    differ in their last digit may be rounded apart; 30 layers make that visible. ``offset`` is what a norm adds to its
+    weight."""
+    for module in [*model.modules()]:
+        for label, child in [*module.named_children()]:
+            if type(child).__name__.endswith("RMSNorm"):
+                eps = child.eps if hasattr(child, "eps") else child.variance_epsilon
+                norm = nn.RMSNorm(child.weight.shape, eps=eps)
+                norm.weight = nn.Parameter(child.weight + offset, requires_grad=False)
+                setattr(module, label, norm)
 
 
 def parameters(config: Any) -> int:

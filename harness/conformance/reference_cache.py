@@ -1,7 +1,8 @@
-"""A second implementation of a pruned cache: one sequence, and pairs that are really gone, head by head.
+"""A second implementation of pruned caches, whose pairs are really gone, head by head.
 
-It shares the model with the masked engine and no line of its attention: no bias, no batch of variants, no split into
-prefix and suffix. Each KV head has a cache of its own length.
+It shares the model's projections, RoPE and norms with the engines and no line of their attention: no bias, no prefix
+that variants share, no split into prefix and suffix. Each KV head of each variant has a cache of its own length, and
+the softmax is over one query head at a time.
 """
 
 from __future__ import annotations
@@ -34,51 +35,57 @@ class HeadCache:
 
 
 class GatheredRun:
-    """Decoding of one variant over gathered caches; ``keep [L, H, T]`` says what the prefill leaves of the prefix."""
+    """Decoding of V variants over gathered caches; ``keep [V, L, H, T]`` says what the prefill leaves of the prefix.
+
+    weights  of the last forward, for each layer and variant: attention weights ``[n, C_h]`` of each query head
+    """
 
     def __init__(self, lm: LanguageModel, prefix: Prefix, keep: Tensor) -> None:
         self.lm = lm
         self.total = prefix.cached
+        self.weights: list[list[list[Tensor]]] = []
         places = torch.arange(self.total)
         self.caches = [
-            [HeadCache(keys[head], values[head], places) for head in range(lm.info.kv_heads)]
+            [[HeadCache(*pair, places) for pair in zip(keys, values, strict=True)] for _ in keep]
             for keys, values in zip(prefix.keys, prefix.values, strict=True)
         ]
-        self.drop(list(keep))
+        for row, masks in enumerate(keep):
+            self.drop(row, list(masks))
 
-    def drop(self, keep: Sequence[Tensor]) -> None:
+    def drop(self, row: int, keep: Sequence[Tensor]) -> None:
         """Throw away what ``keep``, for each prunable layer ``[H, C]`` over all positions so far, leaves out."""
         for place, masks in enumerate(keep):
-            heads = self.caches[self.lm.prunable[place]]
+            heads = self.caches[self.lm.prunable[place]][row]
             for head, mask in enumerate(masks.cpu()):
                 heads[head] = heads[head].select(mask[heads[head].positions])
 
-    @property
-    def lengths(self) -> list[int]:
+    def lengths(self, row: int) -> list[int]:
         """C_h of every head of the prunable layers."""
-        return [len(head.keys) for layer in self.lm.prunable for head in self.caches[layer]]
+        return [len(head.keys) for layer in self.lm.prunable for head in self.caches[layer][row]]
 
     @torch.inference_mode()
     def logprobs(self, ids: Sequence[int]) -> Tensor:
-        """Log-probabilities ``[n, vocabulary]`` after each of the next n ids."""
+        """Log-probabilities ``[V, n, vocabulary]`` after each of the next n ids, the same for all variants."""
+        self.weights = []
         with self.lm.engaged():
-            hidden = self.lm.forward(torch.tensor([list(ids)]), self.total, self)
+            hidden = self.lm.forward(torch.tensor([list(ids)] * len(self.caches[0])), self.total, self)
         self.total += len(ids)
-        return self.lm.logits(hidden)[0].log_softmax(dim=-1)
+        return self.lm.logits(hidden).log_softmax(dim=-1)
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
-        new = queries.shape[2]
-        asking = torch.arange(self.total, self.total + new)
-        group = self.lm.info.group
+        asking = torch.arange(self.total, self.total + queries.shape[2])
+        group, window = self.lm.info.group, self.lm.windows[layer]
         out = torch.empty_like(queries)
-        for head, cache in enumerate(self.caches[layer]):
-            cache.grow(keys[0, head], values[0, head], asking)
-            seen = cache.positions <= asking.unsqueeze(1)
-            window = self.lm.windows[layer]
-            if window is not None:
-                seen &= cache.positions > asking.unsqueeze(1) - window
-            for query in range(head * group, (head + 1) * group):
-                logits = (queries[0, query] @ cache.keys.T) * scaling
-                weights = logits.masked_fill(~seen, float("-inf")).softmax(dim=-1)
-                out[0, query] = weights @ cache.values
+        self.weights.append([[] for _ in queries])
+        for row, heads in enumerate(self.caches[layer]):
+            for head, cache in enumerate(heads):
+                cache.grow(keys[row, head], values[row, head], asking)
+                seen = cache.positions <= asking.unsqueeze(1)
+                if window is not None:
+                    seen &= cache.positions > asking.unsqueeze(1) - window
+                for query in range(head * group, (head + 1) * group):
+                    logits = (queries[row, query] @ cache.keys.T) * scaling
+                    weights = logits.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+                    self.weights[layer][row].append(weights)
+                    out[row, query] = weights @ cache.values
         return out

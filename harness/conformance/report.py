@@ -1,29 +1,27 @@
-"""The outcomes of the checks as a table."""
+"""The outcomes of the checks, each printed when it is there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
 
+from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from harness.conformance.suite import FAILED, PASSED, SKIPPED, Outcome
-from harness.reporting.run_table import console
 
 STYLES = {PASSED: "green", FAILED: "bold red", SKIPPED: "dim"}
 
 
-def print_outcomes(title: str, outcomes: Sequence[Outcome]) -> None:
-    """A row a check, then the reasons of the failures in full, then one line with the counts."""
-    out = console()
-    table = Table("check", "outcome", "what is asked", "note", title=escape(title), title_justify="left")
-    table.columns[0].no_wrap = True
+def print_outcomes(title: str, outcomes: Iterable[Outcome]) -> int:
+    """A line for each check as soon as it has run, below it the reason where it failed or was skipped, and at the end
+    the counts. Returns the number of failures."""
+    out, counts = Console(soft_wrap=True, highlight=False), Counter[str]()
+    out.print(escape(title))
     for check, status, reason in outcomes:
-        note = reason if status == SKIPPED else "see below" if status == FAILED else ""
-        table.add_row(check.name, f"[{STYLES[status]}]{status}[/]", escape(check.asks), escape(note))
-    out.print(table)
-    for check, status, reason in outcomes:
-        if status == FAILED:
-            out.print(f"{check.name}: {reason}", markup=False, highlight=False, soft_wrap=True)
-    counts = {kind: sum(one.status == kind for one in outcomes) for kind in (PASSED, FAILED, SKIPPED)}
-    out.print(", ".join(f"{count} {kind}" for kind, count in counts.items()), markup=False, highlight=False)
+        counts[status] += 1
+        out.print(f"[{STYLES[status]}]{status:<7}[/] {check.name:<15} {escape(check.asks)}")
+        if reason:
+            out.print(f"        {check.name}: {reason}", markup=False)
+    out.print(", ".join(f"{counts[kind]} {kind}" for kind in (PASSED, FAILED, SKIPPED)))
+    return counts[FAILED]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness.config.grid import Grid
 from harness.conformance.fixtures import PREFIX, Bench, Ran, context_of, unshared
-from harness.conformance.suite import Skip, expect
+from harness.conformance.suite import Skip, check, expect
 from harness.engine.adapter import LanguageModel
 from harness.engine.context import Context
 from harness.engine.decode import Question
@@ -48,7 +48,8 @@ def _scored(bench: Bench, lm: LanguageModel, context: Context, what: str) -> lis
     return found
 
 
-def shapes(bench: Bench) -> None:
+@check("finite float32 [H, T] in every layer; 9 query and 3 KV heads", "bind", "passes")
+def scores(bench: Bench) -> None:
     """The contexts must not be square: T is neither H, d nor D."""
     lm = bench.lm()
     found = _scored(bench, lm, bench.context, _named(lm))
@@ -59,6 +60,7 @@ def _named(lm: LanguageModel) -> str:
     return f"{lm.name} ({lm.info.query_heads} query, {lm.info.kv_heads} KV heads)"
 
 
+@check("extra passes have spans within the context; score_pass gives finite float32 [H, m]", "bind")
 def passes(bench: Bench) -> None:
     lm, context = bench.lm(), bench.context
     cached = len(context.ids)
@@ -85,6 +87,7 @@ def passes(bench: Bench) -> None:
             )
 
 
+@check("nothing that a method is shown is changed in place", "step_scores")
 def read_only(bench: Bench) -> None:
     recorder = bench.shown(bench.lm(), bench.context, bench.method)
     with torch.inference_mode():
@@ -125,6 +128,7 @@ def steps_and_scores(bench: Bench) -> list[tuple[Step, Tensor]]:
     return found
 
 
+@check("the same context again, and from a fresh instance: the same scores", "scores")
 def deterministic(bench: Bench) -> None:
     first = bench.scores(bench.method, bench.context)
     for who, other in (("the same instance", bench.method), ("a fresh instance", bench.fresh())):
@@ -144,6 +148,7 @@ def _same(one: Sequence[Tensor], other: Sequence[Tensor], what: str) -> None:
             )
 
 
+@check("an instance that has scored another context gives the same scores as a fresh one", "deterministic")
 def contexts_apart(bench: Bench) -> None:
     tokens = len(bench.context.ids) - PREFIX
     other = context_of(tokens, seed=5)
@@ -156,14 +161,18 @@ def contexts_apart(bench: Bench) -> None:
     )
 
 
+@check(
+    "one token, no token beyond the template, and lengths about the method's own window run to an answer",
+    "read_only",
+)
 def short_contexts(bench: Bench) -> None:
     """Contexts from the empty one to those just longer than what the method looks at or keeps."""
     lm = bench.lm()
+    planned = bench.plan([*_lowest(bench)], lm)
     for total, prefix in _short(bench.method):
         context = context_of(total - prefix, prefix=prefix)
         _scored(bench, lm, context, f"{_named(lm)}, {prefix} of them the template's")
-        ran = bench.run(bench.plan([*_lowest(bench)], lm), lm, context)
-        _answered(bench, lm, ran, f"{total} cached pairs, {prefix} of them the template's")
+        _answered(bench, lm, bench.run(planned, lm, context), f"{total} cached pairs, {prefix} of them the template's")
 
 
 def _lowest(bench: Bench) -> Iterator[Grid]:
@@ -203,6 +212,7 @@ def _short(method: Method) -> list[tuple[int, int]]:
     ]
 
 
+@check("scores of bfloat16 and float64 models are finite float32 too", "step_scores")
 def dtypes(bench: Bench) -> None:
     for dtype in {torch.bfloat16, bench.double}:
         lm, name = bench.lm(dtype), str(dtype).removeprefix("torch.")
@@ -227,6 +237,7 @@ def overrides(method: Method, name: str) -> bool:
     return getattr(type(method), name) is not getattr(Method, name)
 
 
+@check("layers with a sliding window are left out; the others are scored and pruned", "read_only")
 def sliding_windows(bench: Bench) -> None:
     lm = bench.sliding()
     if lm is None:

@@ -33,12 +33,12 @@ def expect(holds: bool, text: str) -> None:
 
 @dataclass(frozen=True)
 class Check:
-    """One property that every method must have.
+    """One property that every method must have; made by :func:`check`.
 
-    name     as tables and test ids show it
+    name     as reports and test ids show it
     asks     what is checked, in one line
     run      takes the bench; raises :class:`Broken`, :class:`Skip`, or whatever the method raises
-    needs    checks without which this one says nothing; where one of them has not passed, it is skipped
+    needs    checks without which this one says nothing; where one of them has failed, it is skipped
     control  whether it applies to the control, which is never scored
     """
 
@@ -47,6 +47,11 @@ class Check:
     run: Callable[[Bench], None]
     needs: tuple[str, ...] = ()
     control: bool = False
+
+
+def check(asks: str, *needs: str, control: bool = False) -> Callable[[Callable[[Bench], None]], Check]:
+    """Decorator that makes a function on a bench a :class:`Check` of its name."""
+    return lambda run: Check(run.__name__, asks, run, needs, control)
 
 
 class Outcome(NamedTuple):

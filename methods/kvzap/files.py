@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,18 @@ def save(surrogate: Surrogate, card: dict[str, Any], folder: Path, dtype: torch.
 
 def load(path: Path) -> Stored:
     """A folder of ours, a folder in NVIDIA's layout (no card), or a single .safetensors file (no configuration: the
-    shape is read off the tensors). Missing, damaged or inconsistent: :class:`MethodError`."""
+    shape is read off the tensors). Missing, damaged or inconsistent: :class:`MethodError`.
+
+    Every instance of a method binds a surrogate; as long as its files do not change, all of them share one.
+    """
+    files = [path / name for name in (WEIGHTS, CONFIG, CARD)] if path.is_dir() else [path]
+    stats = [file.stat() for file in files if file.is_file()]
+    return _read(path, tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats))
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, stamps: tuple[tuple[int, int, int], ...]) -> Stored:
+    """:func:`load`; ``stamps`` change with the files."""
     if path.is_dir():
         config, card = _json(path / CONFIG, needed=True), read_card(path)
         tensors = _tensors(path / WEIGHTS)

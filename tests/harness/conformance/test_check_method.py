@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.conformance import CHECKS
+from harness.conformance import CHECKS, Outcome, prepare, print_outcomes
 from tests.harness.driving import Ran
 
 ROOT = Path(__file__).parents[3]
@@ -47,6 +47,20 @@ def test_a_good_plugin_gets_a_table_and_exit_code_0(cli: Callable[..., Ran], tmp
     for check in CHECKS:
         assert f" {check.name} " in done.out
     assert "0 failed" in done.out and "prunes in phase prefill only" in done.out
+
+
+def test_each_outcome_is_printed_before_the_next_check_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    suite = prepare("knorm")
+
+    def watched() -> Iterator[Outcome]:
+        for number, outcome in enumerate(suite.outcomes()):
+            assert len(out := capsys.readouterr().out) > 0 and ("passed" in out) == (number > 0)
+            yield outcome
+            if number == 2:
+                return
+
+    assert print_outcomes(suite.title, watched()) == 0
+    assert capsys.readouterr().out.endswith("3 passed, 0 failed, 0 skipped\n")
 
 
 def test_a_failed_check_is_exit_code_1_with_its_reason(cli: Callable[..., Ran], tmp_path: Path) -> None:
