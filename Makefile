@@ -5,12 +5,12 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: run test check clean
 
-# The main job on the embedded model: installs, fetches the model once, prints a table.
+# Installs, fetches the embedded model once, compares KVzap with the full cache and prints the table.
 run: $(VENV)/.installed
-	$(BIN)/python -m harness run --method kvzap
+	$(BIN)/kvprune run --method kvzap
 
 test: $(VENV)/.installed
-	$(BIN)/python -m harness models --fetch smollm2-135m
+	$(BIN)/kvprune models --fetch smollm2-135m
 	OMP_NUM_THREADS=1 KVPRUNE_TEST_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: $(VENV)/.installed
