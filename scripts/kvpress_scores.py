@@ -1,7 +1,7 @@
 """Scores and kept pairs of NVIDIA/kvpress on the tokens of a job that `scripts/kvpress_parity.py` wrote.
 
-Runs in kvpress's own environment and imports nothing of ours; `kvpress_parity.py` starts it and says how that
-environment is made. Each press's own `score`, `compress` or `forward_hook` is called inside two prefills (one eager,
+Runs in kvpress's own environment and imports nothing of ours; `kvpress_parity.py` starts it and says how to
+create that environment. Each press's own `score`, `compress` or `forward_hook` is called inside two prefills (one eager,
 for the press that needs attention weights), and KVzip's context manager once for each of its settings.
 
     kvpress-env/bin/python scripts/kvpress_scores.py job.json MODEL.gguf FOLDER
@@ -46,7 +46,7 @@ def main() -> None:
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**where)
     model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    # KVzipPress loads the tokenizer anew, by the model's path; one that was read from a GGUF splits wrongly once saved
+    # KVzipPress loads the tokenizer again by the model's path; one read from a GGUF splits wrongly once it is saved
     kvzip_press.AutoTokenizer = SimpleNamespace(from_pretrained=lambda *_: tokenizer)
     found = Found(job, model)
     with torch.inference_mode():
@@ -164,7 +164,7 @@ class Found:
 
     def rerotated(self, level: float) -> Tensor:
         """Log-probabilities ``[n, vocabulary]`` after each token of the question, read as the pipeline reads it: from
-        the number of kept pairs on, over StreamingLLM's pairs with keys rotated to their places in the cache."""
+        the number of kept pairs on, over StreamingLLM's pairs with keys rotated to their positions in the cache."""
         self.model.set_attn_implementation("sdpa")
         cache = DynamicCache()
         with kvpress.KeyRerotationPress(kvpress.StreamingLLMPress(level))(self.model):

@@ -1,13 +1,13 @@
-"""Time NVIDIA/kvpress on the samples that `python -m harness profile samples --json FILE` ran, and compare.
+"""Time NVIDIA/kvpress on the samples that `kvprune profile samples --json FILE` ran, and compare.
 
 kvpress 0.5.5 needs transformers below 5.3, so this runs in an environment of its own and imports nothing of ours:
 
     python -m venv kvpress-env
     kvpress-env/bin/pip install torch==2.13.0 'transformers<5.3' kvpress==0.5.5 gguf protobuf sentencepiece
-    python -m harness profile samples --limit 1 --json ours.json
+    kvprune profile samples --limit 1 --json ours.json
     kvpress-env/bin/python scripts/kvpress_sweep.py ours.json MODEL.gguf
 
-The model is loaded once; each point of the grid is one call of kvpress's own pipeline, as its users make it.
+The model is loaded once; each point of the grid is one call of kvpress's own pipeline, as its users would make it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ PRESSES: dict[str, Callable[[float], Any]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ours", type=Path, help="JSON written by `python -m harness profile samples`")
-    parser.add_argument("gguf", type=Path, help="the model as GGUF; a converted tokenizer does not carry over releases")
+    parser.add_argument("ours", type=Path, help="JSON written by `kvprune profile samples`")
+    parser.add_argument("gguf", type=Path, help="the model as GGUF; a converted tokenizer does not work across releases")
     parser.add_argument("--json", type=Path, help="write the figures here")
     arguments = parser.parse_args()
     ours = json.loads(arguments.ours.read_text(encoding="utf-8"))
@@ -45,7 +45,7 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(**where)
     assert len(tokenizer.encode("The grass is green.", add_special_tokens=False)) == 5, "the tokenizer splits wrongly"
     model = AutoModelForCausalLM.from_pretrained(**where, dtype=getattr(torch, ours["dtype"]))
-    # KVzipPress loads the tokenizer anew, by the model's path; one that was read from a GGUF splits wrongly once saved
+    # KVzipPress loads the tokenizer again by the model's path; one read from a GGUF splits wrongly once it is saved
     kvzip_press.AutoTokenizer = SimpleNamespace(from_pretrained=lambda *_: tokenizer)
     generate = pipeline("kv-press-text-generation", model=model, tokenizer=tokenizer)
     theirs = [[_point(generate, row, label) for label in ours["labels"]] for row in ours["rows"]]
