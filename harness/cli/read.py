@@ -88,9 +88,9 @@ def validate(
 ) -> None:
     """Check run folders that are to be submitted: files, fields, figures made anew, nothing private. No model is
     loaded. Exit code 1 where something is to be fixed."""
-    from harness import validation
+    from harness.validation import validator
 
-    checked = [one for path in results for one in validation.validate(path)]
-    for text in validation.told(checked):
+    checked = [one for path in results for one in validator.validate(path)]
+    for text in validator.report(checked):
         print(text)
     raise typer.Exit(int(not all(one.fine for one in checked)))

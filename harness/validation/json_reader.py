@@ -1,21 +1,23 @@
-"""JSON of strangers: bounded in size, depth and numbers; no NaN, no doubled keys, no half characters."""
+"""JSON of strangers: bounded in size, depth and numbers; no NaN, no duplicate keys, no half characters."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import math
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from harness.results.run_folder import most_unpacked
 from harness.safe_text import quoted
+from harness.validation.file_tree import MB
 from harness.validation.findings import Finding, finding
 
-MB = 2**20
 #: largest line; a context of 128,000 tokens has about half a million characters
 MOST_LINE = 4 * MB
 #: deepest nesting; a summary has 5 levels
@@ -25,14 +27,14 @@ LARGEST = 2**53
 MOST_UNPACKED = 256 * MB
 #: gzip files that a packed file may be joined of; a run is packed as one
 MOST_MEMBERS = 1_000
-#: rows of a file, and those of them that are no rows of a run before the rest is left unread
+#: rows of a file, and malformed ones before the rest is left unread
 MOST_ROWS, MOST_WRONG = 1_000_000, 1_000
-_CHUNK = 2**16
 _GZIP = b"\x1f\x8b\x08"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Refused(Exception):
-    """Why a text is no JSON of a run: a finding's code and what is wrong."""
+    """Why a text is not JSON of a run: a finding's code and what is wrong."""
 
     def __init__(self, code: str, what: str) -> None:
         super().__init__(what)
@@ -48,7 +50,7 @@ def parse(text: str) -> Any:
     except RecursionError:
         raise Refused("nesting", f"is nested deeper than {DEEPEST} levels") from None
     except ValueError as error:
-        raise Refused("not-json", f"is no JSON ({error})") from error
+        raise Refused("not-json", f"is not JSON ({error})") from error
     if _depth(value) > DEEPEST:
         raise Refused("nesting", f"is nested deeper than {DEEPEST} levels")
     if "\\u" in text:
@@ -62,8 +64,7 @@ def parse(text: str) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise Refused("duplicate-key", f"has the key {quoted(twice)} twice in one object")
     return found
 
@@ -77,7 +78,7 @@ def _whole(text: str) -> int:
 def _fraction(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise Refused("huge-number", f"has the number {text[:20]}, which is no double")
+        raise Refused("huge-number", f"has the number {text[:20]}, which is beyond doubles")
     return value
 
 
@@ -89,57 +90,47 @@ def _depth(value: Any) -> int:
     depth, layer = 0, [value]
     while layer:
         depth += 1
-        layer = [
-            inner
-            for outer in layer
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
+        outer = (one.values() if isinstance(one, dict) else one for one in layer if isinstance(one, dict | list))
+        layer = [inner for values in outer for inner in values if isinstance(inner, dict | list)]
     return depth
 
 
 class Row(NamedTuple):
-    """A line of a file and its number, from 1."""
+    """An object and its line from 1; None where it is the whole file."""
 
-    number: int
+    number: int | None
     value: dict[str, Any]
 
 
 class Loaded(NamedTuple):
-    """What could be read of a file, and what is wrong with the rest. ``value`` None: nothing could."""
+    """What could be read of a file, None where nothing could, and what is wrong with the rest."""
 
-    value: Any
-    rows: list[Row]
+    rows: list[Row] | None
     findings: list[Finding]
 
 
-def load_object(path: Path, name: str) -> Loaded:
+def load_object(path: Path) -> Loaded:
     """A file that is one JSON object."""
     try:
-        value = parse(_text(_bytes(path)))
-        if not isinstance(value, dict):
-            raise Refused("schema", f"must hold an object, it holds {quoted(value)}")
+        return Loaded([Row(None, _object_of(_bytes(path)))], [])
     except Refused as error:
-        return Loaded(None, [], [finding(error.code, name, None, error.what)])
-    return Loaded(value, [], [])
+        return Loaded(None, [finding(error.code, path.name, None, error.what)])
 
 
-def load_rows(path: Path, name: str) -> Loaded:
-    """A file of one JSON object a line, packed where its name ends in ``.gz``."""
+def load_rows(path: Path) -> Loaded:
+    """A file of one JSON object per line, packed where its name ends in ``.gz``."""
+    name = path.name
     try:
         data = _unpacked(_bytes(path)) if name.endswith(".gz") else _bytes(path)
         if data.startswith(_GZIP):
             raise Refused("packed", "is packed twice" if name.endswith(".gz") else "is packed under this name")
-        if data.startswith(b"\xef\xbb\xbf"):
+        if data.startswith(_BYTE_ORDER_MARK):
             raise Refused("encoding", "begins with a byte order mark")
     except Refused as error:
-        return Loaded(None, [], [finding(error.code, name, None, error.what)])
+        return Loaded(None, [finding(error.code, name, None, error.what)])
     rows: list[Row] = []
-    found: list[Finding] = []
-    if not data.endswith(b"\n"):
-        found.append(_without_end(name, data))
-    for number, line in enumerate(_lines(data), 1):
+    found = [] if data.endswith(b"\n") else [_without_end(name, data)]
+    for number, line in enumerate(io.BytesIO(data), 1):  # one at a time, and ended by \n only, never by \r
         if number > MOST_ROWS or len(found) > MOST_WRONG:
             why = f"has more than {MOST_ROWS:,} rows" if number > MOST_ROWS else f"has more than {MOST_WRONG} such rows"
             found.append(finding("too-large", name, number, f"{why}; the rest was not read"))
@@ -148,45 +139,34 @@ def load_rows(path: Path, name: str) -> Loaded:
             rows.append(Row(number, _row(line)))
         except Refused as error:
             found.append(finding(error.code, name, number, error.what))
-    return Loaded(rows, rows, found)
+    return Loaded(rows, found)
 
 
 def _without_end(name: str, data: bytes) -> Finding:
     """A last line that is whole lost its newline in an editor; of any other the rest was never written."""
-    start = data.rfind(b"\n") + 1
     try:
-        _row(data[start:])
+        _row(data[data.rfind(b"\n") + 1 :])
     except Refused:
-        return finding("torn-line", name, data.count(b"\n") + 1, "the last line has no end")
+        return finding("torn-line", name, data.count(b"\n") + 1, "the last line is cut off")
     return finding("no-newline", name, data.count(b"\n") + 1, "the last line is whole, but has no newline")
-
-
-def _lines(data: bytes) -> Iterator[bytes]:
-    """One at a time: a list of all of them is larger than the file where they are empty."""
-    start = 0
-    while start < len(data):
-        stop = data.find(b"\n", start)
-        stop = len(data) if stop < 0 else stop
-        yield data[start:stop]
-        start = stop + 1
 
 
 def _row(line: bytes) -> dict[str, Any]:
     if len(line) > MOST_LINE:
         raise Refused("long-line", f"has {len(line):,} bytes, of at most {MOST_LINE:,}")
-    value = parse(_text(line))
+    return _object_of(line.removesuffix(b"\n"))
+
+
+def _object_of(data: bytes) -> dict[str, Any]:
+    if data.startswith((_BYTE_ORDER_MARK, b"\xff\xfe", b"\xfe\xff")):
+        raise Refused("encoding", "begins with a byte order mark")
+    try:
+        value = parse(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise Refused("encoding", f"is not UTF-8 (byte {error.start:,})") from error
     if not isinstance(value, dict):
         raise Refused("schema", f"must be an object, it is {quoted(value)}")
     return value
-
-
-def _text(data: bytes) -> str:
-    if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
-        raise Refused("encoding", "begins with a byte order mark")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Refused("encoding", f"is not UTF-8 (byte {error.start:,})") from error
 
 
 def _bytes(path: Path) -> bytes:
@@ -195,7 +175,7 @@ def _bytes(path: Path) -> bytes:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise Refused("not-a-file", "is no plain file")
+                raise Refused("not-a-file", "is not a plain file")
             data = file.read()
     except OSError as error:
         raise Refused("unreadable", f"cannot be read ({error.strerror})") from error
@@ -206,23 +186,15 @@ def _bytes(path: Path) -> bytes:
 
 def _unpacked(data: bytes) -> bytes:
     most = min(MOST_UNPACKED, most_unpacked(len(data)))
-    unpacked, place, members = bytearray(), 0, 0
+    if data.count(_GZIP) > MOST_MEMBERS:
+        raise Refused("gzip", f"is joined of more than {MOST_MEMBERS:,} files")
     try:
-        while place < len(data):  # a gzip file may have several members
-            members += 1
-            if members > MOST_MEMBERS:
-                raise Refused("gzip", f"is joined of more than {MOST_MEMBERS:,} files")
-            member = zlib.decompressobj(wbits=31)
-            while not member.eof:  # in chunks: what is behind a member is copied each time
-                chunk = data[place : place + _CHUNK]
-                if not chunk:
-                    raise Refused("gzip", "ends in the middle of the packed data")
-                unpacked += member.decompress(chunk, most - len(unpacked) + 1)
-                if len(unpacked) > most:
-                    raise Refused("bomb", f"unpacks to more than {most:,} bytes from {len(data):,}")
-                place += len(chunk) - len(member.unused_data)
-    except zlib.error as error:
-        raise Refused("gzip", f"is not gzip ({error})") from error
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            unpacked = file.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise Refused("gzip", f"cannot be unpacked ({error})") from error
+    if len(unpacked) > most:
+        raise Refused("bomb", f"unpacks to more than {most:,} bytes from {len(data):,}")
     if not unpacked:
         raise Refused("empty", "is empty")
-    return bytes(unpacked)
+    return unpacked

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.base import Benchmark
 from harness.safe_text import quoted
 from harness.validation.findings import Finding, finding
+from harness.validation.schema import Item
 from harness.validation.submission import Submission
 
 #: what a benchmark or a model wrote; in here paths and addresses are looked at, and may stay
@@ -41,72 +43,69 @@ ANY = re.compile("|".join(f"(?:{part.pattern})" for part in (SECRETS, PATHS, MAI
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
-def check_shareable(folder: Submission) -> Iterator[Finding]:
-    """Texts and references of benchmarks that a run may not ship."""
-    for number, row in folder.items:
-        told = _not_shareable(folder, row)
-        if told:
+def check_shareable(run: Submission) -> Iterator[Finding]:
+    """Texts and references of benchmarks that a run may not redistribute."""
+    for number, item in run.items:
+        if told := _not_shareable(run.benchmark(item.benchmark), item):
             yield finding("not-shareable", "items.jsonl", number, told)
 
 
-def _not_shareable(folder: Submission, row: dict[str, Any]) -> str:
-    benchmark = folder.benchmark(row["benchmark"])
+def _not_shareable(benchmark: Benchmark | None, item: Item) -> str:
     if benchmark is not None and benchmark.shareable:
         return ""
-    texts = [name for name in SHIPPED if name in row]
+    texts = [name for name in SHIPPED if name in item.model_fields_set]
     if texts:
-        return f"has the {', '.join(texts)} of {quoted(row['benchmark'])}"
-    if benchmark is not None and row["subset"] in benchmark.needs_data and row.get("references"):
-        subset, name = quoted(row["subset"]), quoted(row["benchmark"])
+        return f"has the {', '.join(texts)} of {quoted(item.benchmark)}"
+    if benchmark is not None and item.subset in benchmark.needs_data and item.references:
+        subset, name = quoted(item.subset), quoted(item.benchmark)
         return f"has the references of {subset} of {name}, which come from data of others"
     return ""
 
 
-def check_texts(folder: Submission) -> Iterator[Finding]:
+def check_texts(run: Submission) -> Iterator[Finding]:
     """Paths, secrets, addresses and markup in every text of every file, keys included."""
-    for name, loaded in folder.loaded.items():
-        if loaded.rows:
-            for number, row in loaded.rows:
-                yield from of_value(name, number, row)
-        elif isinstance(loaded.value, dict):
-            yield from of_value(name, None, loaded.value)
+    for name, loaded in run.loaded.items():
+        for number, value in loaded.rows or ():
+            yield from of_value(name, number, value)
 
 
 def of_value(file: str, line: int | None, value: dict[str, Any]) -> Iterator[Finding]:
     """Of one JSON object of a file."""
-    plain = [(field, text) for field, text in _strings(value, "") if field not in TEXTS]
-    given = [text for field, text in _strings(value, "") if field in TEXTS]
-    joined = "\n".join(text for _, text in plain)
-    if ANY.search(joined) or MARKUP.search(joined) or CONTROL.search(joined):
-        for field, text in plain:
+    texts = list(_strings(value, ""))
+    names = [(field, text) for field, text in texts if field not in TEXTS]
+    joined = "\n".join(text for _, text in names)
+    suspicious = any(pattern.search(joined) for pattern in (ANY, MARKUP, CONTROL))
+    for field, text in names:
+        if suspicious:
             yield from _of_name(file, line, field, text)
-    for field, text in plain:
         if field in NAMES and (len(text) > MOST_NAME or ODD_NAME.search(text)):
             yield finding("bad-name", file, line, f"{quoted(field)} is {quoted(text)}")
+    given = [text for field, text in texts if field in TEXTS]
     if ANY.search("\n".join(given)):
         for text in given:
-            yield from _of_text(file, line, text)
+            yield from _private(file, line, "a text", text, "text-")
 
 
 def _of_name(file: str, line: int | None, field: str, text: str) -> Iterator[Finding]:
     where = quoted(field) if field else "it"
-    if SECRETS.search(text):
-        yield finding("secret", file, line, f"{where} holds what looks like a key, a token or a password")
-    for code, pattern, what in (("path", PATHS, "a path of a machine"), ("e-mail", MAILS, "an e-mail address")):
-        if found := pattern.search(text):
-            yield finding(code, file, line, f"{where} holds {what}, {quoted(text[found.start() : found.end() + 20])}")
+    yield from _private(file, line, where, text, "")
     if found := MARKUP.search(text):
-        yield finding("markup", file, line, f"{where} holds markup, {quoted(text[found.start() : found.end() + 20])}")
+        yield finding("markup", file, line, f"{where} contains markup, {_excerpt(found)}")
     elif CONTROL.search(text):
-        yield finding("markup", file, line, f"{where} holds control characters, {quoted(text)}")
+        yield finding("markup", file, line, f"{where} contains control characters, {quoted(text)}")
 
 
-def _of_text(file: str, line: int | None, text: str) -> Iterator[Finding]:
-    if SECRETS.search(text):
-        yield finding("secret", file, line, "a text holds what looks like a key, a token or a password")
-    for code, pattern, what in (("text-path", PATHS, "a path"), ("text-e-mail", MAILS, "an e-mail address")):
-        if found := pattern.search(text):
-            yield finding(code, file, line, f"a text holds {what}, {quoted(text[found.start() : found.end() + 20])}")
+def _private(file: str, line: int | None, where: str, text: str, kind: str) -> Iterator[Finding]:
+    if SECRETS.search(text):  # which is not repeated
+        yield finding("secret", file, line, f"{where} contains what looks like a key, a token or a password")
+    if found := PATHS.search(text):
+        yield finding(f"{kind}path", file, line, f"{where} contains a path of a machine, {_excerpt(found)}")
+    if found := MAILS.search(text):
+        yield finding(f"{kind}e-mail", file, line, f"{where} contains an e-mail address, {_excerpt(found)}")
+
+
+def _excerpt(found: re.Match[str]) -> str:
+    return quoted(found.string[found.start() : found.end() + 20])
 
 
 def _strings(value: Any, field: str) -> Iterator[tuple[str, str]]:

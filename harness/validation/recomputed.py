@@ -1,4 +1,4 @@
-"""Figures worked out anew: pairs and removed fractions of each line, scores, and the summary."""
+"""Recomputed figures: pairs and removed fractions of each line, scores, and the summary."""
 
 from __future__ import annotations
 
@@ -20,34 +20,29 @@ from harness.validation.submission import Submission
 
 #: a fraction is written with all its digits
 CLOSE = 1e-9
-#: figures of a summary may differ so much between builds of numpy
+#: figures of a summary may differ by this much between builds of numpy
 ROUNDING = 1e-6
-#: of what is measured, the pairs it is made of
+#: removed fractions and the pairs that they are computed from
 REMOVED = {
     "removed_context": ("cached_pairs", "kept_pairs"),
     "removed_total": ("cached_pairs_total", "kept_pairs_total"),
 }
 
 
-def check_removed(folder: Submission) -> Iterator[Finding]:
-    """What a line says was removed is what its pairs say; the control removes nothing; all variants of a sample had the
-    same pairs."""
-    caches: dict[tuple[str, str], tuple[int, int | None]] = {}
-    for number, line in folder.lines:
+def check_lines(run: Submission) -> Iterator[Finding]:
+    """Removed fractions are those of the pairs; the control removes nothing; all variants of a sample had the same
+    pairs; statuses, scores and levels go together."""
+    caches: dict[tuple[str, str], tuple[int, int]] = {}
+    for number, line in run.lines:
         for what in (*_pairs(line), *_over_time(line)):
-            yield finding("removed", folder.samples_name, number, what)
-        for what in (*_answer(line), *_text(line, folder)):
-            yield finding("range", folder.samples_name, number, what)
-        if line.cached_pairs is None:
-            continue
-        own = (line.context_tokens, line.cached_pairs)
-        if caches.setdefault((line.sample_id, line.query_mode), own) != own:
-            yield finding(
-                "removed",
-                folder.samples_name,
-                number,
-                f"has {own[1]:,} pairs of {own[0]:,} tokens, another line of its sample has other numbers",
-            )
+            yield finding("removed", run.samples_name, number, what)
+        for what in _answer(line, run):
+            yield finding("range", run.samples_name, number, what)
+        if line.cached_pairs is not None:
+            own = line.cached_pairs, line.context_tokens
+            if caches.setdefault((line.sample_id, line.query_mode), own) != own:
+                told = f"has {own[0]:,} pairs of {own[1]:,} tokens, other lines of its sample have other numbers"
+                yield finding("removed", run.samples_name, number, told)
 
 
 def _pairs(line: Line) -> Iterator[str]:
@@ -61,11 +56,11 @@ def _pairs(line: Line) -> Iterator[str]:
         if kept > cached:
             yield f"{kept_name} is {kept:,}, more than {cached_name}, {cached:,}"
         elif removed is not None and not math.isclose(removed, measured, abs_tol=CLOSE):
-            yield f"{name} is {removed:g}, and 1 - {kept_name} / {cached_name} is {measured:g}"
+            yield f"{name} is {removed:g}, but 1 - {kept_name} / {cached_name} is {measured:g}"
         if line.level_kind == "none" and kept < cached:
             yield f"is of the control, which keeps every pair, but {kept_name} is {kept:,} of {cached:,}"
     if line.cached_pairs and (not line.context_tokens or line.cached_pairs % line.context_tokens):
-        yield f"cached_pairs is {line.cached_pairs:,}, no multiple of context_tokens, {line.context_tokens:,}"
+        yield f"cached_pairs is {line.cached_pairs:,}, not a multiple of context_tokens, {line.context_tokens:,}"
 
 
 def _over_time(line: Line) -> Iterator[str]:
@@ -80,98 +75,91 @@ def _over_time(line: Line) -> Iterator[str]:
     if line.level_kind == "none" and mean:
         yield f"is of the control, which removes nothing, but removed_time_mean is {mean:g}"
     if line.engine == "masked" and line.physical_bytes is not None:
-        yield "has physical_bytes, which the masked engine does not save"
+        yield "has physical_bytes, but the masked engine saves none"
 
 
-def _text(line: Line, folder: Submission) -> Iterator[str]:
-    """What was scored by its text has a text."""
-    benchmark = folder.benchmark(line.benchmark)
-    forced = benchmark is None or bool(benchmark.teacher_forced)
-    if line.status in AVERAGED and line.prediction is None and not forced:
-        yield "was answered and scored, but has no prediction"
-
-
-def _answer(line: Line) -> Iterator[str]:
-    """A status that is averaged has a score, any other has none; levels are ones that can be asked for."""
-    if (line.status in AVERAGED) != (line.score is not None):
+def _answer(line: Line, run: Submission) -> Iterator[str]:
+    """A status that is averaged has a score, any other has none; what was scored by its text has a text; levels are
+    ones that can be requested."""
+    answered = line.status in AVERAGED
+    if answered != (line.score is not None):
         yield f"has status {line.status} and {'no score' if line.score is None else 'a score'}"
     if line.max_new_tokens is not None and line.generated_tokens > line.max_new_tokens:
         yield f"has {line.generated_tokens:,} generated tokens, of at most {line.max_new_tokens:,}"
-    if (line.level_kind == "none") != (line.level is None):
-        yield f"has level_kind {line.level_kind} and level {quoted(line.level)}"
-    elif line.level is not None:
-        fits = {"removed": 0 <= line.level < 1, "keep_tokens": line.level >= 1 and line.level % 1 == 0}
-        if not fits.get(line.level_kind, True):
-            yield f"has level {quoted(line.level)}, which is no {line.level_kind}"
+    level, kind = line.level, line.level_kind
+    if (kind == "none") != (level is None):
+        yield f"has level_kind {kind} and level {quoted(level)}"
+    elif level is not None:
+        fits = {"removed": 0 <= level < 1, "keep_tokens": level >= 1 and level % 1 == 0}
+        if not fits.get(kind, True):
+            yield f"has level {quoted(level)}, which is not valid for level_kind {kind}"
+    benchmark = run.benchmark(line.benchmark)
+    if answered and line.prediction is None and benchmark is not None and not benchmark.teacher_forced:
+        yield "was answered and scored, but has no prediction"
 
 
-def check_readable(folder: Submission) -> Iterator[Finding]:
-    """Where all is well formed, the readers of the board and of ``report`` find the same lines."""
-    if not _sound(folder):
-        return
-    if isinstance(folder.reading, HarnessError):
-        if completeness.lacking(folder):
-            return  # that is why, and is said
-        text = str(folder.reading).replace(f"{folder.path}{os.sep}", "")
-        told = f"is refused by the readers ({printable(text, 200)})"
-        yield finding("not-readable", "", None, told)
-        return
-    items, lines = len(folder.reading.items), len(folder.reading.lines)
-    if (items, lines) != (len(folder.items), len(folder.lines)):
-        told = f"is read as {lines:,} lines of {items:,} samples, the files have {len(folder.lines):,} of "
-        yield finding("not-readable", "", None, f"{told}{len(folder.items):,}")
+def check_readable(run: Submission) -> Iterator[Finding]:
+    """Where all is well formed, the readers of the leaderboard and of ``report`` find the same lines."""
+    if not _sound(run) or (isinstance(run.reading, HarnessError) and completeness.missing(run)):
+        return  # other checks say why
+    if isinstance(run.reading, HarnessError):
+        text = str(run.reading).replace(f"{run.path}{os.sep}", "")
+        yield finding("not-readable", "", None, f"is refused by the readers ({printable(text, 200)})")
+    elif (read := (len(run.reading.lines), len(run.reading.items))) != (len(run.lines), len(run.items)):
+        told = f"is read as {read[0]:,} lines of {read[1]:,} samples, but its files have {len(run.lines):,} of "
+        yield finding("not-readable", "", None, f"{told}{len(run.items):,}")
 
 
-def check_scores(folder: Submission) -> Iterator[Finding]:
+def check_scores(run: Submission) -> Iterator[Finding]:
     """Scores of the stored answers by today's scorers, where the folder holds what they read."""
-    run = _reading(folder)
-    if run is None:
+    reading = _reading(run)
+    if reading is None:
         return
     try:
-        outcome = score_anew(run)
+        outcome = score_anew(reading)
     except (HarnessError, BenchmarkError) as error:
-        folder.notes.append(f"scores were not made anew: {printable(error, 300)}")
+        run.notes.append(f"scores were not recomputed: {printable(error, 300)}")
         return
-    numbers = {line.key: number for number, line in folder.lines}
+    numbers = {line.key: number for number, line in run.lines}
     for old, new in outcome.changed:
-        told = f"score is {quoted(old.score)}, the answer scores {quoted(new.score)}"
+        told = f"score is {quoted(old.score)}, but the answer scores {quoted(new.score)}"
         if old.score == new.score:
             told = "metrics are not those of the answer"
-        yield finding("score-differs", folder.samples_name, numbers.get(old.key), told)
+        yield finding("score-differs", run.samples_name, numbers.get(old.key), told)
 
 
-def check_summary(folder: Submission) -> Iterator[Finding]:
+def check_summary(run: Submission) -> Iterator[Finding]:
     """``summary.json`` is what the lines give."""
-    run, stored = _reading(folder), folder.summary
-    if run is None or stored is None:
-        return
-    derived = json.loads(json.dumps(run.summarised(run.lines), ensure_ascii=False))
-    for what in _differences(stored, derived, ""):
-        yield finding("summary-differs", "summary.json", None, what)
+    reading = _reading(run)
+    if reading is not None and run.loaded["summary.json"].rows:
+        derived = json.loads(json.dumps(reading.summarised(reading.lines), ensure_ascii=False))
+        for what in _differences(run.value("summary.json"), derived, ""):
+            yield finding("summary-differs", "summary.json", None, what)
 
 
-def _sound(folder: Submission) -> bool:
-    """Whether figures can be made of the files anew; other checks tell where not."""
-    if not folder.whole or len({line.key for _, line in folder.lines}) < len(folder.lines):
+def _sound(run: Submission) -> bool:
+    """Whether figures can be recomputed from the files; other checks say where not."""
+    if not run.whole or len({line.key for _, line in run.lines}) < len(run.lines):
         return False
-    return all(line.sample_id in folder.by_sample for _, line in folder.lines)
+    return all(line.sample_id in run.samples for _, line in run.lines)
 
 
-def _reading(folder: Submission) -> Reading | None:
-    """The run as all readers see it; None where its files are not sound, or :func:`check_readable` tells of it."""
-    if not _sound(folder) or any(check_readable(folder)) or isinstance(folder.reading, HarnessError):
+def _reading(run: Submission) -> Reading | None:
+    """The run as all readers see it; None where its files are not sound or :func:`check_readable` has a finding."""
+    if not _sound(run) or any(check_readable(run)) or isinstance(run.reading, HarnessError):
         return None
-    return folder.reading
+    return run.reading
 
 
 def _differences(stored: Any, derived: Any, where: str) -> Iterator[str]:
     if isinstance(stored, dict) and isinstance(derived, dict):
-        for name in derived.keys() - stored.keys():
-            yield f"{where}{name} is missing"
-        for name in stored.keys() - derived.keys():
-            yield f"{where}{quoted(name)} is nothing that the lines give"
-        for name in derived.keys() & stored.keys():
-            yield from _differences(stored[name], derived[name], f"{where}{name}.")
+        for name in sorted(stored.keys() | derived.keys()):
+            if name not in stored:
+                yield f"{where}{name} is missing"
+            elif name not in derived:
+                yield f"{where}{quoted(name)} does not follow from the lines"
+            else:
+                yield from _differences(stored[name], derived[name], f"{where}{name}.")
     elif isinstance(stored, list) and isinstance(derived, list):
         if len(stored) != len(derived):
             yield f"{where.rstrip('.')} has {len(stored):,} rows, the lines give {len(derived):,}"
@@ -183,7 +171,6 @@ def _differences(stored: Any, derived: Any, where: str) -> Iterator[str]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    numbers = isinstance(one, int | float) and isinstance(other, int | float)
-    if numbers and not isinstance(one, bool) and not isinstance(other, bool):
+    if type(one) in (int, float) and type(other) in (int, float):  # True and False are not numbers
         return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING)
     return type(one) is type(other) and bool(one == other)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from harness.results import score_histograms
-from harness.results.run_folder import SCHEMA_VERSION, Count, Line, Name, VariantFields
-from harness.safe_text import printable, quoted
-from harness.validation.findings import Finding, finding
-from harness.validation.json_reader import LARGEST, MOST_WRONG, Row
+from harness.results.run_folder import Count, Name, VariantFields
+from harness.validation.json_reader import LARGEST
 
 #: most findings of one row or file
 MOST = 3
@@ -109,74 +106,3 @@ class Histogram(score_histograms.Histogram):
     window: Count
     sinks: Count | Literal["prefix"]
     counts: Annotated[list[Count], Field(min_length=1, max_length=score_histograms.MOST_BINS)]
-
-
-RECORD: TypeAdapter[Any] = TypeAdapter(Record)
-ITEM: TypeAdapter[Item] = TypeAdapter(Item)
-HISTOGRAM: TypeAdapter[Histogram] = TypeAdapter(Histogram)
-LINE: TypeAdapter[Line] = TypeAdapter(Line)
-T = TypeVar("T")
-
-
-def sound_run(value: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(code, what is wrong) of a run's record."""
-    version = value.get("schema_version")
-    if type(version) is not int or version != SCHEMA_VERSION:
-        yield "schema-version", f"has schema_version {quoted(version)}, this release reads {SCHEMA_VERSION}"
-        return
-    yield from _wrong(RECORD, value)
-
-
-class Sound(NamedTuple, Generic[T]):
-    """The rows of a file that are well formed, each with its number, and what is wrong with the others."""
-
-    rows: list[tuple[int, T]]
-    findings: list[Finding]
-
-
-def sound(kind: TypeAdapter[T], name: str, rows: Sequence[Row]) -> Sound[T]:
-    """A file's rows as ``kind`` has them; of a file with very many wrong ones the rest is not looked at."""
-    good: list[tuple[int, T]] = []
-    found: list[Finding] = []
-    wrong = 0
-    for row in rows:
-        if wrong > MOST_WRONG:
-            found.append(finding("too-large", name, row.number, f"has more than {MOST_WRONG} such rows before"))
-            break
-        try:
-            good.append((row.number, kind.validate_python(row.value, strict=True)))
-        except ValidationError as error:
-            wrong += 1
-            found += [finding(code, name, row.number, what) for code, what in _told(error)]
-    return Sound(good, found)
-
-
-def _wrong(kind: TypeAdapter[Any], value: Any) -> Iterator[tuple[str, str]]:
-    try:
-        kind.validate_python(value, strict=True)
-    except ValidationError as error:
-        yield from _told(error)
-
-
-#: kinds of pydantic's errors that are of a value rather than of its type
-_VALUES = ("greater_than", "less_than", "finite_number")
-_NAMES = ("string_pattern_mismatch", "string_too_long", "string_too_short")
-
-
-def _told(error: ValidationError) -> Iterator[tuple[str, str]]:
-    first, more = error.errors(include_url=False)[:MOST], error.error_count() - MOST
-    for one in first:
-        where = ".".join(_plain(part) for part in one["loc"])
-        kind = one["type"]
-        code = "range" if kind.startswith(_VALUES) else "bad-name" if kind in _NAMES else "schema"
-        if kind in ("missing", "extra_forbidden"):
-            told = "is missing" if kind == "missing" else "is no field of a run"
-        else:
-            told = f"is {quoted(one['input'])}: {one['msg'][:200]}"
-        yield code, f"{where or 'it'} {told}"
-    if more > 0:
-        yield "schema", f"and {more:,} more of its kind"
-
-
-def _plain(part: int | str) -> str:
-    return str(part) if isinstance(part, int) else printable(part, 40)

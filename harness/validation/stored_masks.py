@@ -18,12 +18,12 @@ from harness.validation.privacy import of_value
 from harness.validation.submission import Submission
 
 
-def check_masks(folder: Submission) -> Iterator[Finding]:
-    """Each file is one that the board reads, of a sample of this run; other checks tell of links and sizes."""
+def check_masks(run: Submission) -> Iterator[Finding]:
+    """Each file is one that the leaderboard reads, of a sample of this run; other checks cover links and sizes."""
     lines: dict[tuple[str, str], Line] = {}
-    for _, line in folder.lines:
+    for _, line in run.lines:
         lines.setdefault((line.sample_id, line.variant), line)
-    for file in _files(folder.path / MASKS):
+    for file in _files(run.path / MASKS):
         name = f"{MASKS}/{file.name}"
         try:
             stored = read(file)
@@ -31,29 +31,25 @@ def check_masks(folder: Submission) -> Iterator[Finding]:
             told = printable(str(error).partition(" cannot be read as ")[2], 200)
             yield finding("masks", name, None, f"cannot be read as {told}")
             continue
-        for what in _foreign(stored, file.name, folder):
+        for what in (*_foreign(stored, file.name, run), *_other_pairs(stored, lines)):
             yield finding("masks", name, None, what)
-        for what in _other_pairs(stored, lines):
-            yield finding("masks", name, None, what)
-        yield from _texts(stored, name, folder)
+        yield from _texts(stored, name, run)
 
 
-def check_all_there(folder: Submission) -> Iterator[Finding]:
-    """The masks that run.json says were asked for; none of a sample that could not be run."""
-    asked = (folder.run or {}).get("store_masks", 0)
-    ran = {line.sample_id for _, line in folder.lines if line.status in AVERAGED}
+def check_all_there(run: Submission) -> Iterator[Finding]:
+    """The masks that run.json says were requested; none of a sample that could not be run."""
+    requested = run.run.store_masks if run.run else 0
+    ran = {line.sample_id for _, line in run.lines if line.status in AVERAGED}
     seen: Counter[tuple[object, ...]] = Counter()
-    missing: list[str] = []
-    wanted = 0
-    for _, item in folder.items:
-        group = (item["benchmark"], item["subset"], item["length"])
+    stored: dict[str, bool] = {}
+    for _, item in run.items:
+        group = (item.benchmark, item.subset, item.length)
         seen[group] += 1
-        if seen[group] <= asked and item["sample_id"] in ran:
-            wanted += 1
-            if not (folder.path / MASKS / file_name(item["sample_id"])).is_file():
-                missing.append(item["sample_id"])
+        if seen[group] <= requested and item.sample_id in ran:
+            stored[item.sample_id] = (run.path / MASKS / file_name(item.sample_id)).is_file()
+    missing = [sample for sample, there in stored.items() if not there]
     if missing:
-        told = f"lacks {len(missing):,} of {wanted:,} samples' masks that were asked for, {quoted(missing[0])} first"
+        told = f"lacks those of {len(missing):,} of {len(stored):,} samples that were requested, first {quoted(missing[0])}"
         yield finding("missing-masks", MASKS, None, told)
 
 
@@ -73,45 +69,44 @@ def _files(masks: Path) -> Iterator[Path]:
             yield file
 
 
-def _foreign(stored: StoredMasks, name: str, folder: Submission) -> Iterator[str]:
-    about, item = stored.about, folder.by_sample.get(stored.sample_id)
+def _foreign(stored: StoredMasks, name: str, run: Submission) -> Iterator[str]:
+    about, item = stored.about, run.samples.get(stored.sample_id)
     if item is not None:
         yield from unlike(about, item)
-    elif folder.loaded["items.jsonl"].value is not None:
-        yield f"is of sample {quoted(about.sample_id)}, which items.jsonl has not"
+    elif run.loaded["items.jsonl"].rows is not None:
+        yield f"sample {quoted(about.sample_id)} is not in items.jsonl"
         return
     if name != file_name(about.sample_id):
-        yield f"is named otherwise than the masks of {quoted(about.sample_id)}, {file_name(about.sample_id)}"
-    unknown = [label for label in about.variants if folder.variants and label not in folder.variants]
+        yield f"the masks of {quoted(about.sample_id)} must be named {file_name(about.sample_id)}"
+    unknown = [label for label in about.variants if run.variants and label not in run.variants]
     if unknown:
-        yield f"has variant {quoted(unknown[0])}, which run.json has not"
+        yield f"variant {quoted(unknown[0])} is not in run.json"
 
 
 def _other_pairs(stored: StoredMasks, lines: dict[tuple[str, str], Line]) -> Iterator[str]:
     """A mask keeps as many pairs of as many as its line says."""
-    layers, heads, cached = stored.shape
+    layers, heads, tokens = stored.shape
+    pairs = layers * heads * tokens
     for variant in stored.variants:
         line = lines.get((stored.sample_id, variant))
         if line is None or line.kept_pairs is None:
             continue
         kept = stored.kept_pairs(variant)
-        if (kept, layers * heads * cached) != (line.kept_pairs, line.cached_pairs):
-            yield (
-                f"keeps {kept:,} of {layers * heads * cached:,} pairs for {quoted(variant)}, its line says "
-                f"{line.kept_pairs:,} of {line.cached_pairs:,}"
-            )
+        if (kept, pairs) != (line.kept_pairs, line.cached_pairs):
+            own = f"keeps {kept:,} of {pairs:,} pairs for {quoted(variant)}"
+            yield f"{own}, its line says {line.kept_pairs:,} of {line.cached_pairs:,}"
 
 
-def _texts(stored: StoredMasks, name: str, folder: Submission) -> Iterator[Finding]:
-    """Tokens have their texts where a run may ship them alone, and are the context that items.jsonl has."""
-    item = folder.by_sample.get(stored.sample_id)
+def _texts(stored: StoredMasks, name: str, run: Submission) -> Iterator[Finding]:
+    """Tokens have their texts only where a run may redistribute them, and are the context that items.jsonl has."""
+    item = run.samples.get(stored.sample_id)
     yield from of_value(name, None, {"variants": list(stored.variants), "sample_id": stored.sample_id})
     if stored.tokens is None or item is None:
         return
     text = "".join(stored.tokens)
     yield from of_value(name, None, {"tokens": text})
-    benchmark = folder.benchmark(item["benchmark"])
+    benchmark = run.benchmark(item.benchmark)
     if benchmark is None or not benchmark.shareable:
-        yield finding("not-shareable", name, None, f"has the texts of {quoted(item['benchmark'])}")
-    elif not stored.about.cut and item.get("context", "").strip() not in text:
-        yield finding("masks", name, None, "has the tokens of another context than items.jsonl")
+        yield finding("not-shareable", name, None, f"has the texts of {quoted(item.benchmark)}")
+    elif not stored.about.cut and item.context.strip() not in text:
+        yield finding("masks", name, None, "its tokens are not the context in items.jsonl")

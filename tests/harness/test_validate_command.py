@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from harness import validation
 from harness.analysis.boards import boards
 from harness.analysis.run_reader import Reading, find
 from harness.evaluation import provenance
@@ -20,6 +19,7 @@ from harness.reporting import render
 from harness.results.method_sources import Unknown, current_hash
 from harness.results.run_folder import Line
 from harness.validation import stored_masks
+from harness.validation import validator as validation
 from harness.validation.findings import CODES
 from methods import registry
 from methods.base import ModelInfo
@@ -44,7 +44,7 @@ def test_damage_is_found_and_readers_survive_it(good: Path, tmp_path: Path, name
     codes = {found.code for found in checked.findings}
     assert code in codes and "check-failed" not in codes, checked.findings
     assert checked.fine == all(CODES[one][0] == "warning" for one in codes)
-    assert all(line.isprintable() for line in validation.told([checked]))
+    assert all(line.isprintable() for line in validation.report([checked]))
 
     shutil.copytree(good, results / "good")
     found = find(results)  # nothing but a HarnessError of the run itself, which is a note here
@@ -93,7 +93,7 @@ def test_folders_of_one_name_are_told_apart(good: Path, tmp_path: Path) -> None:
     for place in ("a", "b"):
         shutil.copytree(good, tmp_path / place / good.name)
     checked = [one for place in ("a", "b") for one in validation.validate(tmp_path / place)]
-    heads = [line for line in validation.told(checked) if not line.startswith(" ")]
+    heads = [line for line in validation.report(checked) if not line.startswith(" ")]
     assert heads == [f"{tmp_path / place / good.name}: fine" for place in ("a", "b")]
 
 
@@ -237,7 +237,7 @@ def test_many_findings_of_a_kind_are_counted(good: Path, tmp_path: Path) -> None
     (run / "samples.jsonl").write_text("[]\n" * 900)
     (checked,) = validation.validate(run)
     assert checked.more["schema", "samples.jsonl"] == 900 - validation.MOST_LISTED
-    assert "  and 895 more of [schema] in samples.jsonl" in list(validation.told([checked]))
+    assert "  and 895 more of [schema] in samples.jsonl" in list(validation.report([checked]))
 
 
 def test_method_hashes_read_off_the_sources_are_those_that_runs_write() -> None:
