@@ -89,7 +89,8 @@ def _unused_answers(run: Submission) -> Iterator[Finding]:
         for field in ANSWERED if lines else ():
             used = [counts.get(one.sample_id) if field == "rollouts" else getattr(one, field) for one in lines]
             if any(value not in used for value in getattr(stated, field)):
-                yield finding("record", "run.json", None, f"field answers of {quoted(name)} has a {field} that no line has")
+                told = f"field answers of {quoted(name)} has a {field} that no line has"
+                yield finding("record", "run.json", None, told)
 
 
 def check_facts(run: Submission) -> Iterator[Finding]:

@@ -49,7 +49,7 @@ def check_all_there(run: Submission) -> Iterator[Finding]:
             stored[item.sample_id] = (run.path / MASKS / file_name(item.sample_id)).is_file()
     missing = [sample for sample, there in stored.items() if not there]
     if missing:
-        told = f"lacks those of {len(missing):,} of {len(stored):,} samples that were requested, first {quoted(missing[0])}"
+        told = f"lacks {len(missing):,} of {len(stored):,} requested samples, first {quoted(missing[0])}"
         yield finding("missing-masks", MASKS, None, told)
 
 

@@ -85,7 +85,7 @@ def test_lines_that_cannot_be_unpacked_are_not_missing_too(good: Path, tmp_path:
 
 def test_an_interrupted_run_hears_how_it_is_finished(good: Path, tmp_path: Path) -> None:
     (checked,) = validation.validate(damaged.damaged(good, tmp_path, "interrupted"))
-    assert "with 3 of 20 lines, and lacks 'needles/" in checked.findings[0].what
+    assert "with 3 of 20 lines; the first missing is 'needles/" in checked.findings[0].what
     assert "--resume" in checked.findings[0].do
 
 
@@ -160,7 +160,7 @@ def test_what_readers_take_otherwise_is_told_of(good: Path, monkeypatch: pytest.
     monkeypatch.setattr(Reading, "lines", property(fewer))
     (checked,) = validation.validate(good)
     assert [found.code for found in checked.findings] == ["not-readable"]
-    assert "is read as 19 lines of 4 samples, the files have 20 of 4" in str(checked.findings[0])
+    assert "is read as 19 lines of 4 samples, but its files have 20 of 4" in str(checked.findings[0])
 
 
 def test_masks_of_too_many_bytes_are_not_opened(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,9 +200,9 @@ def test_every_folder_of_a_folder_is_told_of(cli: Cli, good: Path, tmp_path: Pat
             f"{tmp_path / 'all' / good.name}: 1 to fix, 0 to look at",
         ],
     )
-    assert "error [secret] run.json: 'hardware' holds what looks like a key" in ran.out
+    assert "error [secret] run.json: 'hardware' contains what looks like a key" in ran.out
     assert "abcdEFGH1234" not in ran.out
-    assert "error [not-a-run] the folder: has no file of a run" in ran.out
+    assert "error [not-a-run] the folder: has none of a run's files" in ran.out
 
 
 @pytest.mark.parametrize("path", ["nowhere", "file"])
