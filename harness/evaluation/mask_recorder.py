@@ -14,7 +14,7 @@ from harness.evaluation.evaluator import Item
 from harness.evaluation.keep_masks import Masks
 from harness.models.prompts import Prompts
 from harness.models.token_text import pieces
-from harness.results import mask_file, mask_reading
+from harness.results import mask_file
 from harness.results.run_folder import AVERAGED, Line
 
 
@@ -58,7 +58,7 @@ class MaskKeeper:
 
     def _there(self, sample: str) -> bool:
         try:
-            return mask_reading.read(mask_file.path_of(self.path, sample)).sample_id == sample
+            return mask_file.read(mask_file.path_of(self.path, sample)).sample_id == sample
         except HarnessError:
             return False
 

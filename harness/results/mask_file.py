@@ -1,24 +1,27 @@
 """The file of a sample's keep masks: what each variant keeps of the context right after the prefill, and its tokens.
 
-``masks/NAME.npz`` of a run folder, one a sample, written with ``--store-masks``. It holds no pickle and is read without
-torch. A mask that several variants share is there once, as packed bits in the order of ``[L, H, T]``:
+``masks/NAME.npz`` of a run folder, one per sample, written with ``--store-masks``. It holds no pickle and is read
+without torch; run folders come from strangers, so nothing in a file is trusted and no more is unpacked than a mask may
+take. A mask that several variants share is stored once, as packed bits in the order of ``[L, H, T]``:
 
     about    JSON, see :class:`About`
     masks    uint8 ``[M, ceil(L * H * T / 8)]``, the different masks
     index    int32 ``[V]``, which of them each variant has
-    tokens   JSON, the text of each token; only of benchmarks whose contexts may be shipped with a run
+    tokens   JSON, the text of each token; only of benchmarks whose contexts may be redistributed with a run
     lengths  int32 ``[T]``, the characters of each token; only of the others
 
-While decoding a variant goes on to lose pairs; that is not in here.
+Pairs evicted while decoding are not included.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
 import re
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +29,19 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from harness.errors import HarnessError
+from harness.files import replacing
 
 FOLDER = "masks"
 #: a file is no larger, packed or unpacked; nor is its text
 MOST_BYTES, MOST_TEXT = 2**28, 2**26
 #: L x H x T of a mask
 MOST_PAIRS = 2**29
+#: the directory at the end of a zip file of five parts
+MOST_DIRECTORY = 4096
+_TOKENS = TypeAdapter(tuple[str, ...])
 
 Flags = NDArray[np.bool_]
 Shares = NDArray[np.float64]
@@ -66,9 +73,9 @@ class About(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class StoredMasks:
-    """The masks of one sample, as :func:`harness.results.mask_reading.read` gives them.
+    """The masks of one sample, as :func:`read` gives them.
 
-    tokens    the text of each of the T tokens, whose concatenation is the context's; None where it may not be shipped
+    tokens    the text of each of the T tokens, together the context's; None where that may not be redistributed
     lengths   int32 ``[T]``, the characters of each token where ``tokens`` is None and they are known
     """
 
@@ -147,7 +154,7 @@ def write(
 
     keep   the masks of ``about.variants`` in their order, bool ``[L, H, T]`` each
 
-    Masks that are too large for :func:`harness.results.mask_reading.read`, and a place that cannot be written to:
+    Masks that are too large for :func:`read`, and a place that cannot be written to:
     :class:`HarnessError`.
     """
     assert [mask.shape for mask in keep] == [about.shape] * len(about.variants)
@@ -167,17 +174,94 @@ def write(
     size = sum(part.nbytes for part in parts.values()) + 1024 * len(parts)
     if size > MOST_BYTES or text > MOST_TEXT or math.prod(about.shape) > MOST_PAIRS:
         raise HarnessError(f"the masks of {about.sample_id} are too large to store: {size:,} bytes of {MOST_BYTES:,}")
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
+        with replacing(path) as draft, draft.open("wb") as file:
             np.savez_compressed(file, **parts)
-        draft.replace(path)
     except OSError as error:
         raise HarnessError(f"{path} cannot be written: {error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _json(value: Any) -> NDArray[np.uint8]:
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
+
+
+def read(path: Path) -> StoredMasks:
+    """A sample's file. Nothing in it is trusted, its sizes least of all; one that is missing, damaged or foreign:
+    :class:`HarnessError`."""
+    try:
+        if not path.is_file():
+            raise ValueError("no such file")
+        with path.open("rb") as file:
+            _check_ends(file)
+            with zipfile.ZipFile(file) as archive:
+                return _checked(archive)
+    except Exception as error:  # a damaged file makes zipfile, NumPy's header parser and pydantic raise anything
+        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise HarnessError(
+            f"{path} cannot be read as stored masks ({told}); the same command with --store-masks writes it again"
+        ) from error
+
+
+def _check_ends(file: Any) -> None:
+    """Refuse a file whose directory alone would take memory and time: it is read before any of its names is seen."""
+    if file.read(4) != b"PK\x03\x04":
+        raise ValueError("something stands before its parts")
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - 42, 0))
+    tail = file.read(42)
+    end = tail[-22:]
+    if not end.startswith(b"PK\x05\x06") or tail[:-22].startswith(b"PK\x06\x07"):
+        raise ValueError("it is not an .npz file of a run")
+    if size > MOST_BYTES or int.from_bytes(end[12:16], "little") > MOST_DIRECTORY:
+        raise ValueError("it is too large")
+
+
+def _checked(archive: zipfile.ZipFile) -> StoredMasks:
+    names = [info.filename for info in archive.infolist()]
+    known = {f"{name}.npy" for name in ("about", "masks", "index", "tokens", "lengths")}
+    if len(set(names)) < len(names) or not set(names) <= known:
+        raise ValueError("it holds something else")
+    about = About.model_validate_json(_part(archive, "about", np.uint8, 1, MOST_TEXT).tobytes())
+    pairs, cached = math.prod(about.shape), about.shape[2]
+    if pairs > MOST_PAIRS:
+        raise ValueError("its masks are too large")
+    index = _part(archive, "index", np.int32, 1, MOST_TEXT)
+    packed = _part(archive, "masks", np.uint8, 2, MOST_BYTES)
+    tokens = lengths = None
+    if "tokens.npy" in names:
+        tokens = _TOKENS.validate_json(_part(archive, "tokens", np.uint8, 1, MOST_TEXT).tobytes())
+    elif "lengths.npy" in names:
+        lengths = _part(archive, "lengths", np.int32, 1, MOST_TEXT)
+    fits = (
+        len(index) == len(about.variants) == len(set(about.variants))
+        and packed.shape[1] == -(-pairs // 8)
+        and bool(((index >= 0) & (index < len(packed))).all())
+        and not bool((packed[:, -1:] & ((1 << -pairs % 8) - 1)).any())  # no bits after the last pair
+        and about.prefix <= cached
+        and (tokens is None or len(tokens) == cached)
+        and (lengths is None or (len(lengths) == cached and bool((lengths >= 0).all())))
+    )
+    if not fits:
+        raise ValueError("its parts do not fit together")
+    return StoredMasks(about, tokens, lengths, packed, index)
+
+
+def _part(archive: zipfile.ZipFile, name: str, dtype: type[Any], dimensions: int, most: int) -> NDArray[Any]:
+    """One array, unpacked no further than to the size it may have. Its header is held against what there is before
+    anything is made of it, as the header of a foreign file may name any size."""
+    info = archive.getinfo(f"{name}.npy")
+    if info.file_size > most or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"its part {name} is too large or packed in another way")
+    with archive.open(info) as file:
+        data = file.read(info.file_size + 1)
+    stream = io.BytesIO(data)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError(f"its part {name} is not an array of a run")
+    shape, fortran, kind = np.lib.format.read_array_header_1_0(stream)
+    rest = data[stream.tell() :]
+    if fortran or kind != np.dtype(dtype) or len(shape) != dimensions or min(shape) < 0:
+        raise ValueError(f"its part {name} is another kind of array")
+    if math.prod(shape) * kind.itemsize != len(rest):
+        raise ValueError(f"its part {name} is not whole")
+    return np.frombuffer(rest, kind).reshape(shape) if rest else np.zeros(shape, kind)

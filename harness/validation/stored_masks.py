@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.results.mask_file import StoredMasks, file_name
-from harness.results.mask_reading import read
+from harness.results.mask_file import StoredMasks, file_name, read
 from harness.results.run_folder import AVERAGED, Line
 from harness.safe_text import printable, quoted
 from harness.validation.completeness import unlike

@@ -19,8 +19,7 @@ from benchmarks.base import BenchmarkError, Sample
 from harness.analysis.rescore import samples_from_data
 from harness.analysis.run_reader import Reading
 from harness.errors import HarnessError
-from harness.results.mask_file import Shares, StoredMasks, path_of
-from harness.results.mask_reading import read
+from harness.results.mask_file import Shares, StoredMasks, path_of, read
 from harness.results.run_folder import Line
 
 

@@ -25,7 +25,7 @@ from harness.evaluation.evaluator import Evaluator, Item
 from harness.evaluation.keep_masks import masks
 from harness.evaluation.mask_recorder import MaskKeeper, first_of_each
 from harness.models.prompts import Prompts
-from harness.results import mask_file, mask_reading
+from harness.results import mask_file
 from harness.results.mask_file import StoredMasks, path_of
 from harness.results.run_folder import Line
 from leaderboard.data.sample_view import sample_view, samples_with_masks
@@ -47,11 +47,11 @@ def keeping(
     made.masked = keeper.lacking
     found = list(made.run(items, None, keeper.keep))
     paths = {item.sample.sample_id: path_of(path, item.sample.sample_id) for item in items}
-    return found, {name: mask_reading.read(one) for name, one in paths.items() if one.is_file()}, keeper
+    return found, {name: mask_file.read(one) for name, one in paths.items() if one.is_file()}, keeper
 
 
 def stored_in(folder: Path) -> dict[str, StoredMasks]:
-    found = [mask_reading.read(path) for path in sorted((folder / "masks").glob("*"))]
+    found = [mask_file.read(path) for path in sorted((folder / "masks").glob("*"))]
     return {one.sample_id: one for one in found}
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import struct
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,10 +13,8 @@ import numpy as np
 import pytest
 
 from harness.errors import HarnessError
-from harness.results import mask_file, mask_reading
-from harness.results.mask_file import About, StoredMasks, file_name, write
-from harness.results.mask_reading import read
-from tests.harness.driving import ROOT
+from harness.results import mask_file
+from harness.results.mask_file import About, StoredMasks, file_name, read, write
 
 SHAPE = (3, 2, 13)
 
@@ -80,15 +75,16 @@ def test_what_is_written_is_read(tmp_path: Path, shape: tuple[int, int, int]) ->
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["m.npz"]
 
 
-def test_equal_masks_are_stored_once_as_bits(tmp_path: Path) -> None:
+def test_equal_masks_are_stored_once_as_bits_that_numpy_reads_without_pickle(tmp_path: Path) -> None:
     keep = some_masks(5)
     keep[3], keep[4] = keep[1], keep[0]
-    path = tmp_path / "m.npz"
-    write(path, about(("full", "a", "b", "c", "d")), keep)
-    parts = parts_of(path)
-    assert parts["masks"].shape == (3, 10)  # 78 bits
+    write(tmp_path / "m.npz", about(("full", "a", "b", "c", "d")), keep, [f" t{i}" for i in range(13)])
+    parts = parts_of(tmp_path / "m.npz")
+    kinds = {name: part.dtype.str for name, part in parts.items()}
+    assert kinds == {"about": "|u1", "masks": "|u1", "index": "<i4", "tokens": "|u1"}
+    assert np.array_equal(parts["masks"], np.packbits(keep[:3].reshape(3, -1), axis=1))
     assert parts["index"].tolist() == [0, 1, 2, 1, 0]
-    assert set(parts) == {"about", "masks", "index"}
+    assert parts["tokens"].tobytes().startswith(b'[" t0"')
 
 
 def test_the_same_masks_make_the_same_file(tmp_path: Path) -> None:
@@ -96,7 +92,7 @@ def test_the_same_masks_make_the_same_file(tmp_path: Path) -> None:
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_lengths_stand_in_for_texts_that_may_not_be_shipped(tmp_path: Path) -> None:
+def test_lengths_stand_in_for_texts_that_may_not_be_redistributed(tmp_path: Path) -> None:
     found = read(stored(tmp_path / "m.npz", tokens=None, lengths=list(range(13))))
     assert found.tokens is None and found.lengths is not None
     assert found.lengths.tolist() == list(range(13))
@@ -142,43 +138,40 @@ def test_masks_that_could_not_be_read_back_are_not_written(tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_and_foreign_files_are_told_of(tmp_path: Path) -> None:
-    texts = {"empty": b"", "text": b"not a zip", "end": b"PK\x05\x06" + b"\x00" * 18}
-    for name, data in texts.items():
+def test_the_message_on_a_missing_or_foreign_file_names_it_and_the_way_out(tmp_path: Path) -> None:
+    for name, data in {"empty": b"", "text": b"not a zip", "end": b"PK\x05\x06" + b"\x00" * 18}.items():
         (tmp_path / name).write_bytes(data)
     (tmp_path / "folder").mkdir()
-    np.savez_compressed(tmp_path / "other.npz", x=np.arange(3))
-    np.savez_compressed(tmp_path / "pickle.npz", about=np.array([{"a": 1}], dtype=object))
-    for name in (*texts, "folder", "missing", "other.npz", "pickle.npz"):
-        with pytest.raises(HarnessError, match="cannot be read as stored masks") as caught:
-            read(tmp_path / name)
-        assert str(tmp_path / name) in str(caught.value) and "--store-masks" in str(caught.value)
+    pack(tmp_path / "other.npz", {"x": np.arange(3)})
+    pack(tmp_path / "pickle.npz", {"about": np.array([{"a": 1}], dtype=object)})
+    for path in (*tmp_path.iterdir(), tmp_path / "missing"):
+        with pytest.raises(HarnessError, match=r"cannot be read as stored masks.*--store-masks") as caught:
+            read(path)
+        assert str(path) in str(caught.value)
+
+
+ABOUT = about().model_dump(mode="json")
 
 
 @pytest.mark.parametrize(
     "change",
     [
+        *(
+            {"about": as_json({**ABOUT, "shape": shape})}
+            for shape in ([3, 2, -13], [3, 2, 14], [3, 2, 2**29], [2**29] * 3)
+        ),
         {"about": as_json({"format": "kvprune masks 1"})},
-        {"about": as_json({**about().model_dump(mode="json"), "format": "kvprune masks 2"})},
-        {"about": as_json({**about().model_dump(mode="json"), "shape": [3, 2, -13]})},
-        {"about": as_json({**about().model_dump(mode="json"), "shape": [3, 2, 14]})},
-        {"about": as_json({**about().model_dump(mode="json"), "shape": [3, 2, 2**29]})},
-        {"about": as_json({**about().model_dump(mode="json"), "shape": [2**29, 2**29, 2**29]})},
-        {"about": as_json({**about().model_dump(mode="json"), "prefix": 14})},
-        {"about": as_json({**about().model_dump(mode="json"), "variants": ["full", "a", "a", "b"]})},
+        {"about": as_json({**ABOUT, "format": "kvprune masks 2"})},
+        {"about": as_json({**ABOUT, "prefix": 14})},
+        {"about": as_json({**ABOUT, "variants": ["full", "a", "a", "b"]})},
         {"about": np.frombuffer(b"[" * 100_000, np.uint8)},
         {"about": np.frombuffer(b"\xff\xfe", np.uint8)},
-        {"index": np.array([0, 1, 2, 4], np.int32)},
-        {"index": np.array([0, 1, 2, -1], np.int32)},
-        {"index": np.array([0, 1, 2], np.int32)},
-        {"index": np.array([0, 1, 2, 3], np.int64)},
-        {"index": np.array([0, 1, 2, 3], ">i4")},
+        *({"index": np.array(index, np.int32)} for index in ([0, 1, 2, 4], [0, 1, 2, -1], [0, 1, 2])),
+        *({"index": np.array([0, 1, 2, 3], kind)} for kind in (np.int64, ">i4")),
         {"masks": np.zeros((4, 9), np.uint8)},
         {"masks": np.zeros(40, np.uint8)},
         {"masks": np.asfortranarray(np.zeros((4, 10), np.uint8))},
-        {"tokens": as_json(["x"] * 12)},
-        {"tokens": as_json([1] * 13)},
-        {"tokens": as_json({"a": 1})},
+        *({"tokens": as_json(tokens)} for tokens in (["x"] * 12, [1] * 13, {"a": 1})),
         {"more": np.zeros(1)},
     ],
     ids=str,
@@ -216,7 +209,7 @@ def raw(path: Path) -> dict[str, bytes]:
 def test_a_part_that_unpacks_to_more_than_it_may_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mask_reading, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(mask_file, "MOST_BYTES", 2**20)
     path = stored(tmp_path / "m.npz")
     bomb = zipped(tmp_path / "bomb.npz", {**raw(path), "masks": raw(path)["masks"] + bytes(2**24)})
     assert bomb.stat().st_size < 2**16
@@ -224,26 +217,19 @@ def test_a_part_that_unpacks_to_more_than_it_may_is_not_unpacked(
     true, small = (struct.pack("<I", len(raw(one)["masks"])) for one in (bomb, path))
     assert bomb.read_bytes().count(true) == 2
     (tmp_path / "lying.npz").write_bytes(bomb.read_bytes().replace(true, small))
-    read_sizes = watch_sizes(monkeypatch)
+    sizes = [0]  # of what decompression returns
+    real = zipfile.ZipExtFile._read1  # type: ignore[attr-defined]
+
+    def watching(self: Any, n: int) -> bytes:
+        sizes.append(len(data := real(self, n)))
+        return bytes(data)
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "_read1", watching)
     with pytest.raises(HarnessError, match="masks is too large"):
         read(bomb)
     with pytest.raises(HarnessError):
         read(tmp_path / "lying.npz")
-    assert max(read_sizes) < 2**17
-
-
-def watch_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of what decompression returns from now on."""
-    sizes = [0]
-    real = zipfile.ZipExtFile._read1  # type: ignore[attr-defined]
-
-    def watching(self: Any, n: int) -> bytes:
-        data: bytes = real(self, n)
-        sizes.append(len(data))
-        return data
-
-    monkeypatch.setattr(zipfile.ZipExtFile, "_read1", watching)
-    return sizes
+    assert max(sizes) < 2**17
 
 
 def test_headers_of_arrays_are_not_believed(tmp_path: Path) -> None:
@@ -257,10 +243,8 @@ def test_headers_of_arrays_are_not_believed(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_many_names_is_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "m.npz"
-    zipped(path, {f"part{number}": b"" for number in range(200)})
     with pytest.raises(HarnessError, match="too large"):
-        read(path)
+        read(zipped(tmp_path / "m.npz", {f"part{number}": b"" for number in range(200)}))
 
 
 @pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -307,24 +291,3 @@ def test_a_checksum_that_is_right_does_not_make_a_file_right(tmp_path: Path) -> 
             continue
         assert all(found.kept(variant).shape == found.shape for variant in found.variants)
         assert found.tokens is not None and len(found.tokens) == found.shape[2]
-
-
-def test_reading_needs_no_torch() -> None:
-    watch = (
-        "import sys, harness.mask_reading, harness.pieces\n"
-        "assert not {'torch', 'transformers', 'pandas'} & set(sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", watch], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_numpy_reads_the_file_without_pickle(tmp_path: Path) -> None:
-    parts = parts_of(stored(tmp_path / "m.npz"))
-    assert {name: part.dtype.str for name, part in parts.items()} == {
-        "about": "|u1",
-        "masks": "|u1",
-        "index": "<i4",
-        "tokens": "|u1",
-    }
-    assert np.array_equal(parts["masks"], np.packbits(some_masks().reshape(4, -1), axis=1))
-    assert io.BytesIO(parts["tokens"].tobytes()).read().startswith(b'[" t0"')
