@@ -18,25 +18,17 @@ n     tokens of the forward that is being observed; C cached length after it
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from methods.compat import Kvpress
-
-
-class MethodError(ValueError):
-    """A user's mistake about a method: says the value given, the values allowed, and what to do next."""
-
-    #: printed without a traceback (:func:`harness.errors.is_users_mistake`)
-    users_mistake = True
-
-
-class Unsupported(MethodError):
-    """A combination that makes no sense for a method, with the reason; a run of several methods goes on without it."""
+# Errors and protection are part of the interface, so plugins may import them from here.
+from methods.errors import MethodError as MethodError
+from methods.errors import Unsupported as Unsupported
+from methods.kvpress import Kvpress
+from methods.protection import Protection as Protection
 
 
 @dataclass(frozen=True)
@@ -59,34 +51,6 @@ class ModelInfo:
     def group(self) -> int:
         """G, the number of query heads that share a KV head."""
         return self.query_heads // self.kv_heads
-
-
-@dataclass(frozen=True)
-class Protection:
-    """Pairs that a budget may not remove: first ``sinks``, last ``window``, and the whole template prefix.
-
-    Protected pairs count inside the number kept and are taken first.
-    """
-
-    sinks: int = 0
-    window: int = 0
-    prefix: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("sinks", "window"):
-            if getattr(self, name) < 0:
-                raise MethodError(f"{name} must be 0 or more, got {getattr(self, name)}")
-
-    def mask(self, cached: int, prefix: int) -> Tensor:
-        """Bool ``[cached]``, true where a pair is protected; ``prefix`` is P, the template's length."""
-        first = min(cached, max(self.sinks, prefix if self.prefix else 0))
-        keep = torch.zeros(cached, dtype=torch.bool)
-        keep[:first] = True
-        keep[max(0, cached - self.window) :] = True
-        return keep
-
-    def __or__(self, other: Protection) -> Protection:
-        return Protection(max(self.sinks, other.sinks), max(self.window, other.window), self.prefix or other.prefix)
 
 
 @dataclass(frozen=True)
@@ -217,14 +181,27 @@ class Step:
         return self.queries.shape[1] // self.keys.shape[1]
 
 
+def path_option() -> Any:
+    """An option that names a file or folder and is empty by default. A variant records its last part and the beginning
+    of the method's fingerprint, so that no path of this machine is in the results."""
+    return field(default="", metadata={"path": True})
+
+
+def loaded() -> Any:
+    """A field for what :meth:`Method.bind` loads, None before that: not an option, and no part of what makes two
+    methods equal."""
+    return field(default=None, repr=False, compare=False, kw_only=True, metadata={"option": False})
+
+
 @dataclass(frozen=True)
 class Method:
     """A pruning method. Subclass, set the class variables, write :meth:`score`, and ``@register`` it.
 
     The fields of a subclass are its options: they have defaults, are typed ``int``, ``float``, ``bool`` or ``str``,
-    and are set by ``--option NAME.FIELD=VALUE``. One option every method has:
+    and are set by ``--option NAME.FIELD=VALUE``. One that names a file is made by :func:`path_option`; a field that is
+    not an option by :func:`loaded`. Every method has the option
 
-    compat   "kvpress": NVIDIA/kvpress's protection, rounding and prompts (see :mod:`methods.compat`)
+    compat   "kvpress": NVIDIA/kvpress's protection, rounding and prompts (see :mod:`methods.kvpress`)
     """
 
     compat: str = field(default="", kw_only=True)
@@ -262,8 +239,8 @@ class Method:
         return [kept] * layers
 
     def bind(self, info: ModelInfo) -> Method:
-        """A method ready for this model: weights loaded, shapes checked. Runs, and raises :class:`MethodError`, before
-        the model loads."""
+        """A method ready for this model: weights loaded, shapes checked; a copy (:func:`dataclasses.replace`) where
+        anything is loaded. Runs, and raises :class:`MethodError`, before the model loads."""
         return self
 
     def protects(self) -> Protection:
@@ -273,16 +250,6 @@ class Method:
     def protects_under(self, budget: str) -> Protection:
         """What this instance protects under a budget unless flags replace it."""
         return self.kvpress.protection(budget) if self.compat and self.kvpress else self.protects()
-
-    def kvpress_lacks(self) -> str:
-        """Why kvpress cannot do what this instance's options ask, for ``compat``; empty where it can."""
-        return ""
-
-    def kvpress_numbers(self, removed: float, cached: int, layers: int) -> list[int]:
-        """Pairs that each layer's heads keep in kvpress under the ``head`` and ``layer`` budgets."""
-        from methods.budgets import kvpress_kept  # late, since it imports this module
-
-        return [kvpress_kept(cached, removed)] * layers
 
     def thresholds(self, info: ModelInfo) -> dict[str, float]:
         """Calibrated thresholds by removed fraction, as ``{"0.25": tau}``; empty where there are none."""
@@ -318,7 +285,11 @@ class Method:
         """What decides the scores beside code and options, such as a hash of loaded weights, else empty."""
         return ""
 
+    @classmethod
+    def option_fields(cls) -> dict[str, Field[Any]]:
+        """The fields that are options, by name in alphabetical order."""
+        return {f.name: f for f in sorted(fields(cls), key=lambda f: f.name) if f.metadata.get("option", True)}
+
     def options(self) -> dict[str, Any]:
         """The options of this instance in a fixed order; all of them, but ``compat`` only where it is set."""
-        found = {f.name: getattr(self, f.name) for f in sorted(fields(self), key=lambda f: f.name)}
-        return found if self.compat else {name: value for name, value in found.items() if name != "compat"}
+        return {name: getattr(self, name) for name in self.option_fields() if name != "compat" or self.compat}

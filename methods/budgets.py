@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from methods.base import MethodError
+from methods.errors import MethodError
 
 BUDGETS = ("head", "layer", "global", "threshold")
 #: AdaKV's floor: the share of a head's number kept that no other head can take (Feng et al., arXiv 2407.11550)
@@ -30,36 +30,6 @@ def number_kept(cached: int, removed: Decimal) -> int:
     if not (removed.is_finite() and 0 <= removed < 1):
         raise MethodError(f"removed must be at least 0 and less than 1, got {removed}")
     return min(cached, max(1, int(cached * (1 - removed))))
-
-
-def kvpress_kept(cached: int, removed: float) -> int:
-    """The same as NVIDIA/kvpress 0.5.5 rounds it, in binary floats: 1,000 pairs at 0.9 keep 99."""
-    return min(cached, max(1, int(cached * (1 - removed))))
-
-
-def kvpress_safe(kept: int) -> int:
-    """Pairs that kvpress's AdaKV leaves each head sure of, of a number kept that counts protected pairs like others."""
-    return max(1, int(kept * 0.2))
-
-
-def kvpress_left(pairs: int, removed: float) -> int:
-    """Pairs that kvpress's KVzip keeps of those of several heads; here the number removed is rounded down."""
-    return pairs - int(pairs * removed)
-
-
-def kvpress_pyramid(cached: int, removed: float, layers: int, window: int, beta: int) -> list[int]:
-    """Pairs a head keeps in each layer in kvpress's PyramidKV. The mean is not rounded before it is spread; each number
-    is rounded to the nearest, not down, that of all layers too where they get the same."""
-    capacity = window + cached * (1 - removed)
-    least = (capacity - window) / beta
-    most = (capacity - window) * 2 - least
-    if most >= cached - window:
-        most = cached - window
-        least = (capacity - window) * 2 - most
-    if not cached >= most >= least >= window:
-        return [max(1, round(cached * (1 - removed)))] * layers
-    step = (most - least) / (layers - 1) if layers > 1 else 0.0
-    return [round(most - layer * step) for layer in range(layers)]
 
 
 @dataclass(frozen=True)
@@ -153,29 +123,6 @@ class Ranking:
     def _or_protected(self, kept: int, keep: Tensor) -> Tensor:
         protected = self.protected.to(keep.device)
         return protected.expand_as(keep).clone() if int(protected.sum()) > kept else keep
-
-
-def kvpress_mask(ranking: Ranking, budget: str, removed: float, numbers: list[int], pooled: bool) -> Tensor:
-    """What kvpress keeps under a budget other than ``threshold``; bool ``[L, H, T]``.
-
-    Nothing beyond the number kept stays, protected or not. ``numbers`` is the number kept in the heads of each layer;
-    ``pooled`` is KVzipPress, see :class:`methods.compat.Kvpress`.
-    """
-    layers, heads, cached = ranking.scores.shape
-    if budget == "global":
-        return ranking.best_anywhere(kvpress_left(layers * heads * cached, removed))
-    if budget == "head":
-        return ranking.best_in_heads(numbers)
-    if pooled:
-        return ranking.best_in_layers(kvpress_left(heads * cached, removed), sure=0)
-    return ranking.best_in_layers(heads * numbers[0], kvpress_safe(numbers[0]))
-
-
-def raised(scores: Tensor, places: Tensor) -> Tensor:
-    """Scores ``[L, H, T]`` with those at ``places`` (bool ``[T]``) set to the layer's largest other score plus one, as
-    kvpress does with the pairs that a method keeps by itself."""
-    others = scores.masked_fill(places, float("-inf")).amax(dim=(1, 2), keepdim=True)
-    return torch.where(places, others + 1, scores)
 
 
 def ranks(scores: Tensor) -> Tensor:

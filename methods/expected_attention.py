@@ -12,7 +12,7 @@ from torch import Tensor
 
 from methods.attention import BLOCK
 from methods.base import Method, MethodError, Observation, Protection
-from methods.compat import Kvpress
+from methods.kvpress import Kvpress
 from methods.registry import register
 from methods.rope import rotate, unrotate
 

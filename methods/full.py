@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from methods.base import Method
-from methods.compat import Kvpress
+from methods.kvpress import Kvpress
 from methods.registry import register
 
 

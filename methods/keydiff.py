@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from methods.base import Method, Observation
-from methods.compat import Kvpress
+from methods.kvpress import Kvpress
 from methods.registry import register
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from methods.base import Method, Observation, Step
-from methods.compat import Kvpress
+from methods.kvpress import Kvpress
 from methods.registry import register
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -11,8 +10,8 @@ import torch
 from torch import Tensor
 
 from methods.attention import log_weight_blocks
-from methods.base import Generated, Method, MethodError, ModelInfo, Observation, Pass, Protection
-from methods.compat import Kvpress
+from methods.base import Generated, Method, MethodError, ModelInfo, Observation, Pass, Protection, loaded
+from methods.kvpress import KVZIP_SINKS, Kvpress, KVzipPress
 from methods.pretexts import Pretext, bound_name, digest, is_bound_name, is_file_name, read
 from methods.registry import register, unknown
 
@@ -31,8 +30,6 @@ PRETEXTS = {
     "summary": Pretext(SUMMARIZE, SUMMARIZE, Generated(ANSWER_TOKENS)),
     "questions": Pretext(ASK, ASK, Generated(ANSWER_TOKENS)),
 }
-
-KVPRESS_SINKS = 4
 
 
 class Peaks(NamedTuple):
@@ -60,32 +57,23 @@ class Reconstruction(Method):
     pretext: str = "repeat"
     chunk: int = 2048
     lead_in: int = 8
+    #: the texts of a pretext that was read from a file
+    own: Pretext | None = loaded()
 
     needs: ClassVar[frozenset[str]] = frozenset({"hidden", "queries"})
     default_budget: ClassVar[str] = "global"
     protection: ClassVar[Protection] = Protection(prefix=True)
-    kvpress: ClassVar[Kvpress] = Kvpress(("layer", "global"), sinks=KVPRESS_SINKS, pooled=True)
+    kvpress: ClassVar[Kvpress] = KVzipPress(("layer", "global"), sinks=KVZIP_SINKS, pooled=True)
     cost: ClassVar[str] = "one more prefill"
 
-    #: set where a file was read; not an option, since what decides about its texts is in the bound method's ``pretext``
-    _read: ClassVar[Pretext | None] = None
-
     def __post_init__(self) -> None:
-        self._check_pretext()
-        if self.chunk < 1 or self.lead_in < 0:
-            raise MethodError(f"{self.name} needs chunk >= 1 and lead_in >= 0, got {self.chunk} and {self.lead_in}")
-
-    def kvpress_lacks(self) -> str:
-        if self.pretext != "repeat":
-            return "NVIDIA/kvpress knows the pretext repeat alone"
-        return "" if self.lead_in == 8 else "NVIDIA/kvpress has no lead_in other than 8"
-
-    def _check_pretext(self) -> None:
-        if is_file_name(self.pretext):
-            object.__setattr__(self, "_read", read(Path(self.pretext), f"{self.name}.pretext"))
-        elif self.pretext not in PRETEXTS and not is_bound_name(self.pretext):
+        if not (self.own or self.pretext in PRETEXTS or is_file_name(self.pretext) or is_bound_name(self.pretext)):
             offered = unknown(f"{self.name}.pretext", self.pretext, list(PRETEXTS))
             raise MethodError(f"{offered}; or a file that ends in .yaml or .yml")
+        if is_file_name(self.pretext):
+            self._read()  # what is wrong with it is an error of the option, not of a model
+        if self.chunk < 1 or self.lead_in < 0:
+            raise MethodError(f"{self.name} needs chunk >= 1 and lead_in >= 0, got {self.chunk} and {self.lead_in}")
 
     def bind(self, info: ModelInfo) -> Method:
         """The method itself; with a pretext from a file a copy whose ``pretext`` is its stem and a hash of its texts,
@@ -93,18 +81,20 @@ class Reconstruction(Method):
         if not is_file_name(self.pretext):
             self._task()
             return self
-        bound = copy.copy(self)
-        object.__setattr__(bound, "pretext", bound_name(Path(self.pretext), self._task()))
-        return bound
+        own = self._read()
+        return replace(self, pretext=bound_name(Path(self.pretext), own), own=own)
+
+    def _read(self) -> Pretext:
+        return read(Path(self.pretext), f"{self.name}.pretext")
 
     def _task(self) -> Pretext:
-        task = self._read or PRETEXTS.get(self.pretext)
+        task = self.own or PRETEXTS.get(self.pretext)
         if task is None:
             raise MethodError(f"{self.name}.pretext={self.pretext} is how results name a file; give the file itself")
         return task
 
     def fingerprint(self) -> str:
-        return digest(self._read) if self._read is not None else ""
+        return digest(self.own) if self.own is not None else ""
 
     def passes(self, cached: int, prefix: int) -> list[Pass]:
         """One pass a chunk of the context, the template prefix left out, where the task is to write the context again;
@@ -151,7 +141,7 @@ def peaks(seen: Observation, run: Pass, compat: str) -> Peaks:
     if not isinstance(run.target, tuple):
         rows, columns = slice(0, seen.new), slice(*run.columns)
         return seen.shared(("peaks", run), lambda: largest_weights(seen, rows, seen.keys, columns))
-    prefix = min(KVPRESS_SINKS, run.columns[0]) if compat else seen.prefix
+    prefix = min(KVZIP_SINKS, run.columns[0]) if compat else seen.prefix
     return seen.shared(("peaks", run, prefix), lambda: _peaks(seen, run, prefix))
 
 

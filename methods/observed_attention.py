@@ -10,7 +10,7 @@ from torch import Tensor
 
 from methods.attention import weight_blocks
 from methods.base import Method, Observation
-from methods.compat import Kvpress
+from methods.kvpress import Kvpress
 from methods.registry import register
 
 

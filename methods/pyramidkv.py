@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from methods.base import MethodError
-from methods.budgets import kvpress_pyramid
-from methods.compat import Kvpress
+from methods.kvpress import Kvpress, PyramidKVPress
 from methods.registry import register
 from methods.snapkv import WINDOW, SnapKV
 
@@ -30,7 +29,7 @@ class PyramidKV(SnapKV):
     summary: ClassVar[str] = "SnapKV with more pairs in the first layers than in the last"
     paper: ClassVar[str] = "arXiv 2406.02069"
     budgets: ClassVar[tuple[str, ...]] = ("head",)
-    kvpress: ClassVar[Kvpress] = Kvpress(("head",))
+    kvpress: ClassVar[Kvpress] = PyramidKVPress(("head",))
     refused: ClassVar[dict[str, str]] = dict.fromkeys(
         ("layer", "global", "threshold"), "it sets the number kept in each layer itself"
     )
@@ -49,6 +48,3 @@ class PyramidKV(SnapKV):
             return [kept] * layers
         step = (most - least) / (layers - 1)
         return [round(most - layer * step) for layer in range(layers)]
-
-    def kvpress_numbers(self, removed: float, cached: int, layers: int) -> list[int]:
-        return kvpress_pyramid(cached, removed, layers, WINDOW, self.beta)

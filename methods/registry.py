@@ -9,34 +9,37 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import fields
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from methods import compat
 from methods.base import Method, MethodError, ModelInfo
 
 ENTRY_POINTS = "kvprune.methods"
 POSITIONS = ("original", "cache")
-#: modules whose import registers the built-in methods
-BUILT_IN = (
-    "methods.full",
-    "methods.random",
-    "methods.knorm",
-    "methods.streaming_llm",
-    "methods.streaming_llm_rerotated",
-    "methods.h2o",
-    "methods.tova",
-    "methods.observed_attention",
-    "methods.expected_attention",
-    "methods.snapkv",
-    "methods.pyramidkv",
-    "methods.keydiff",
-    "methods.kvzip",
-    "methods.kvzip_plus",
-    "methods.kvzap.method",
-)
+#: values of the option ``compat``
+COMPAT = ("", "kvpress")
+#: built-in methods, in the order of listings, and the module that registers each
+BUILT_IN = {
+    "full": "methods.full",
+    "random": "methods.random",
+    "knorm": "methods.knorm",
+    "streaming_llm": "methods.streaming_llm",
+    "streaming_llm_rerotated": "methods.streaming_llm_rerotated",
+    "h2o": "methods.h2o",
+    "tova": "methods.tova",
+    "observed_attention": "methods.observed_attention",
+    "expected_attention": "methods.expected_attention",
+    "expected_attention_plain": "methods.expected_attention",
+    "snapkv": "methods.snapkv",
+    "pyramidkv": "methods.pyramidkv",
+    "keydiff": "methods.keydiff",
+    "kvzip": "methods.kvzip",
+    "kvzip_plus": "methods.kvzip_plus",
+    "kvzap_linear": "methods.kvzap.method",
+    "kvzap_mlp": "methods.kvzap.method",
+}
 
 MethodClass = TypeVar("MethodClass", bound=type[Method])
 
@@ -51,7 +54,6 @@ class Alias(NamedTuple):
 _methods: dict[str, type[Method]] = {}
 _aliases: dict[str, Alias] = {}
 _broken: dict[str, str] = {}
-_loaded: list[bool] = []
 
 
 def register(cls: MethodClass) -> MethodClass:
@@ -77,14 +79,12 @@ def register_alias(name: str, summary: str, resolve: Callable[[ModelInfo], str])
     _aliases[name] = Alias(summary, resolve)
 
 
+@cache
 def load_all() -> None:
     """Import the built-in methods and those that installed packages offer. An entry point that fails is remembered
     and reported when its name is looked up."""
-    if _loaded:
-        return
-    for module in BUILT_IN:
+    for module in BUILT_IN.values():
         importlib.import_module(module)
-    _loaded.append(True)
     for point in entry_points(group=ENTRY_POINTS):
         try:
             point.load()
@@ -127,8 +127,7 @@ def _line_of(error: BaseException, path: Path) -> str:
 def names() -> list[str]:
     """Registered names: the built-in ones in their order, then others as they came; aliases are not among them."""
     load_all()
-    places = {module: place for place, module in enumerate(BUILT_IN)}
-    return sorted(_methods, key=lambda name: places.get(_methods[name].__module__, len(places)))  # the sort is stable
+    return [*BUILT_IN, *(name for name in _methods if name not in BUILT_IN)]
 
 
 def aliases() -> dict[str, Alias]:
@@ -163,15 +162,17 @@ def unknown(kind: str, name: str, known: list[str]) -> str:
 def build(name: str, options: dict[str, str]) -> Method:
     """An instance of method ``name`` with options given as text, each converted to its field's type."""
     cls = get(name)
-    known = {f.name: f for f in fields(cls)}
+    known = cls.option_fields()
     values: dict[str, Any] = {}
     for option, text in options.items():
         if option not in known:
-            own = [field for field in known if field != "compat"]
+            own = [one for one in known if one != "compat"]
             offered = unknown(f"option of {name}", option, [*own, "compat"]) if own else f"{name} takes no options"
             raise MethodError(f"{offered}; got {name}.{option}={text}")
         values[option] = _convert(f"{name}.{option}", text, type(known[option].default))
-    return compat.check(cls(**values))
+    if values.get("compat", "") not in COMPAT:
+        raise MethodError(f"{name}.compat must be empty or kvpress, got {values['compat']!r}")
+    return cls(**values)
 
 
 def _convert(label: str, text: str, kind: type) -> Any:

@@ -11,7 +11,7 @@ from torch.nn.functional import avg_pool1d, max_pool1d
 
 from methods.attention import weight_blocks
 from methods.base import Method, MethodError, Observation, Protection
-from methods.compat import Kvpress
+from methods.kvpress import Kvpress, SnapKVPress
 from methods.registry import register
 
 WINDOW = 64
@@ -40,16 +40,13 @@ class SnapKV(Method):
     cost: ClassVar[str] = "attention weights of 64 queries"
     needs: ClassVar[frozenset[str]] = frozenset({"queries"})
     mechanism: ClassVar[Protection] = Protection(window=WINDOW)
-    kvpress: ClassVar[Kvpress] = Kvpress()
+    kvpress: ClassVar[Kvpress] = SnapKVPress()
 
     def __post_init__(self) -> None:
         if self.kernel < 1 or self.kernel % 2 == 0 or self.pool not in ("mean", "max"):
             raise MethodError(
                 f"{self.name} needs an odd kernel and pool mean or max, got kernel={self.kernel}, pool={self.pool!r}"
             )
-
-    def kvpress_lacks(self) -> str:
-        return "" if self.pool == "mean" else "NVIDIA/kvpress pools SnapKV's scores by the mean only"
 
     def score(self, seen: Observation) -> Tensor:
         pool = max_pool1d if self.pool == "max" else avg_pool1d

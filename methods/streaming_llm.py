@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from methods.base import Method, Observation, Protection, Step
-from methods.compat import Kvpress
+from methods.kvpress import Kvpress
 from methods.registry import register
 
 

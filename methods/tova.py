@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from methods.base import Method, Observation, Protection, Step
-from methods.compat import Kvpress
+from methods.kvpress import Kvpress, TOVAPress
 from methods.registry import register
 from methods.snapkv import window_weights
 
@@ -33,14 +33,11 @@ class TOVA(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"queries", "weights"})
     budgets: ClassVar[tuple[str, ...]] = ("head", "global", "threshold")
     refused: ClassVar[dict[str, str]] = {"layer": "all heads of a layer have the same scores: it would be head again"}
-    kvpress: ClassVar[Kvpress] = Kvpress(("head", "threshold"))
+    kvpress: ClassVar[Kvpress] = TOVAPress(("head", "threshold"))
     phases: ClassVar[tuple[str, ...]] = ("prefill", "decode", "both")
 
     def mechanism_for(self, kept: int) -> Protection:
         return Protection(window=1 if self.keep_newest else 0)
-
-    def kvpress_lacks(self) -> str:
-        return "" if self.keep_newest else "NVIDIA/kvpress keeps TOVA's newest token always"
 
     def score(self, seen: Observation) -> Tensor:
         before = window_weights(seen, 1)

@@ -91,7 +91,7 @@ def test_an_installed_package_offers_its_methods(
              for name, value in points.items()]  # fmt: skip
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setattr(methods.registry, "_loaded", [])
+    methods.registry.load_all.cache_clear()
     (command,) = (line for line in CHECKS if "--plugin" not in line)
     code = harness(command, monkeypatch)
     out = capsys.readouterr().out

@@ -13,7 +13,7 @@ from harness.config import query_modes as query_modes
 from harness.config.query_modes import AGNOSTIC, AWARE
 from harness.config.variants import Plan, Planned, Variant, only, recorded, sinks_of
 from harness.errors import HarnessError
-from methods import compat, registry
+from methods import registry
 from methods.base import Method, MethodError, ModelInfo, Unsupported
 from methods.budgets import BUDGETS
 
@@ -220,7 +220,7 @@ def _plan_method(
             _check_moving(method, grid.phase, info)
         if grid.phase != "prefill" and budget in ("layer", "global"):
             raise Unsupported(f"budget {budget!r} is for the prefill only; while decoding it is head or threshold")
-        if method.compat and (reason := compat.refusal(method, budget, grid.phase, bool(grid.keep_tokens))):
+        if method.compat and (reason := _kvpress_refusal(method, budget, grid)):
             raise Unsupported(reason)
         own = method.protects_under(budget)
         levels = list(_levels(method, budget, grid, info))
@@ -240,6 +240,24 @@ def _plan_method(
                     options=recorded(method),
                 )
                 yield Planned(variant, method, requested)
+
+
+def _kvpress_refusal(method: Method, budget: str, grid: Grid) -> str:
+    """Why kvpress cannot run a method of ``compat="kvpress"`` this way; empty where it can."""
+    theirs = method.kvpress
+    if theirs is None:
+        return f"NVIDIA/kvpress has no {method.name}; leave compat off"
+    if lacks := theirs.lacks(method):
+        return lacks
+    if budget not in theirs.budgets:
+        return f"NVIDIA/kvpress has no budget {budget!r} for {method.name}; it has {', '.join(theirs.budgets)}"
+    if grid.phase != "prefill" and not (budget == "threshold" and theirs.decodes):
+        return f"while decoding NVIDIA/kvpress has the threshold budget only, not {budget!r} with {method.name}"
+    if grid.phase == "decode":
+        return "NVIDIA/kvpress judges the context too where it prunes while decoding; use --phase both"
+    if grid.keep_tokens and budget != "threshold":
+        return "NVIDIA/kvpress takes removed fractions, no --keep-tokens"
+    return ""
 
 
 def _check_moving(method: Method, phase: str, info: ModelInfo) -> None:

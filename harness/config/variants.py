@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,13 +78,13 @@ def build_from_options(name: str, options: str) -> Method:
 def recorded(method: Method) -> str:
     """The options of a bound method as canonical JSON, as variants have them.
 
-    A text option that is empty by default and names a file or folder of this machine, such as a surrogate's weights, is
-    written as its name without the folders above it and the beginning of the method's fingerprint: other content is
-    another variant, and no path of this machine is in the results.
+    An option that names a file or folder (:func:`methods.base.path_option`), such as a surrogate's weights, is written
+    as its name without the folders above it and the beginning of the method's fingerprint: other content is another
+    variant, and no path of this machine is in the results.
     """
     given = json.dumps(method.options(), sort_keys=True)
-    empty = {f.name for f in fields(method) if f.default == "" and f.name != "compat"}
-    named = {name: value for name, value in method.options().items() if name in empty and value and _is_path(value)}
+    paths = [name for name, one in method.option_fields().items() if one.metadata.get("path")]
+    named = {name: value for name in paths if (value := getattr(method, name)) and _is_path(value)}
     if not named:
         return given
     found = {

@@ -64,7 +64,7 @@ def prepare(name: str, plugin: str | Path | None = None, options: Sequence[str] 
 
 
 def _built_in(name: str) -> bool:
-    return name in registry.names() and registry.get(name).__module__ in registry.BUILT_IN
+    return name in registry.BUILT_IN
 
 
 def check_method(

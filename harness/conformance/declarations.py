@@ -66,7 +66,7 @@ def _among(name: str, given: Any, known: tuple[str, ...]) -> None:
 def options(bench: Bench) -> None:
     cls = bench.cls
     _decorated(cls)
-    for one in fields(cls):
+    for one in cls.option_fields().values():
         expect(
             type(one.default) in OPTION_TYPES,
             f"option {one.name!r} has the default {one.default!r}; it needs one of type int, float, bool or str",

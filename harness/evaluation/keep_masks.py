@@ -13,7 +13,7 @@ from harness.config.variants import Planned, Variant
 from harness.engine.context import Failure, Scored
 from harness.engine.eviction import Policy
 from methods.base import Method, Protection
-from methods.budgets import Ranking, kvpress_mask, number_kept, raised
+from methods.budgets import Ranking, number_kept
 
 
 class Masks(NamedTuple):
@@ -54,8 +54,11 @@ def masks(planned: Sequence[Planned], scored: Scored, shape: tuple[int, int, int
             failed[index] = scored.failed[method]
         elif not torch.isfinite(scores[method]).all():
             failed[index] = Failure("nan", f"{method.name} gave scores that are not finite")
-        elif method.compat:
-            keep[index] = _as_kvpress(variant, method, scores[method], prefix)
+        elif method.compat and method.kvpress is not None:
+            assert variant.level is not None
+            keep[index] = method.kvpress.mask(
+                method, scores[method], variant.protection(), prefix, variant.budget, variant.level
+            )
         else:
             key = (method, protection)
             ranking = rankings.setdefault(key, Ranking(scores[method], protected))
@@ -85,18 +88,6 @@ def _apply(variant: Variant, ranking: Ranking, numbers: list[int]) -> Tensor:
     if variant.budget == "head":
         return ranking.head(numbers)
     return ranking.layer(numbers[0]) if variant.budget == "layer" else ranking.global_(numbers[0])
-
-
-def _as_kvpress(variant: Variant, method: Method, scores: Tensor, prefix: int) -> Tensor:
-    """The mask of a variant with ``compat="kvpress"``, see :mod:`methods.compat`."""
-    assert variant.level is not None and method.kvpress is not None
-    layers, _, cached = scores.shape
-    scores = raised(scores, method.mechanism_for(cached).mask(cached, prefix).to(scores.device))
-    ranking = Ranking(scores, variant.protection().mask(cached, prefix))
-    if variant.budget == "threshold":
-        return ranking.threshold(variant.level)
-    numbers = method.kvpress_numbers(variant.level, cached, layers)
-    return kvpress_mask(ranking, variant.budget, variant.level, numbers, method.kvpress.pooled)
 
 
 def policy_of(planned: Planned) -> Policy | None:

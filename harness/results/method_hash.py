@@ -1,7 +1,7 @@
 """A hash of the code that decides which pairs a method keeps, read off the source files; nothing is imported.
 
 Hashed are the method's classes and every top-level definition that they reach by name, through imports, in ``methods/``
-and in the method's own file, and what turns scores into masks: the budgets, their kvpress counterparts and the evictor.
+and in the method's own file, and what turns scores into masks: the budgets and the evictor.
 Each definition is written down as its syntax tree. Left out, so that none of it changes a hash:
 
 - comments, docstrings, blank lines, the layout of the code
@@ -36,15 +36,13 @@ class Definition(NamedTuple):
 
 
 BASE = Definition("methods.base", "Method")
+KVPRESS = Definition("methods.kvpress", "Kvpress")
 #: what turns scores into masks, for every method
 ALWAYS = (
     BASE,
-    Definition("methods.base", "Protection"),
+    Definition("methods.protection", "Protection"),
     Definition("methods.budgets", "Ranking"),
     Definition("methods.budgets", "number_kept"),
-    Definition("methods.budgets", "kvpress_kept"),
-    Definition("methods.budgets", "kvpress_mask"),
-    Definition("methods.budgets", "raised"),
     Definition("harness.engine.eviction", "Policy"),
     Definition("harness.engine.eviction", "make_evictors"),
 )
@@ -63,7 +61,7 @@ DECLARING = {
     "refused",
     "score_range",
     "is_control",
-    "kvpress_lacks",
+    "lacks",
     "thresholds",
     "fingerprint",
     "options",
@@ -215,7 +213,7 @@ class _Writer:
         body = _counted(node.body)
         if self.definition == BASE:
             body = [one for one in body if _names(one) & DECIDING]
-        elif self._is_method(node, self.definition.module, scope):
+        elif self.definition == KVPRESS or self._extends(node, self.definition.module, scope):
             body = [one for one in body if not _names(one) & DECLARING]
         inside = self._inside(scope, *node.body)
         members: list[Plain] = []
@@ -229,13 +227,14 @@ class _Writer:
         outside = [self.plain(one, scope) for one in (node.decorator_list, node.bases, node.keywords)]
         return ["ClassDef", self._reference(node.name, scope), *outside, members]
 
-    def _is_method(self, node: ast.ClassDef, module: str, scope: Scope) -> bool:
+    def _extends(self, node: ast.ClassDef, module: str, scope: Scope) -> bool:
+        """Whether a class is a method, or what kvpress has of one."""
         for base in map(_dotted, node.bases):
             found, _ = _follow(_path(base, module, scope), self.modules)
-            if found == BASE:
+            if found in (BASE, KVPRESS):
                 return True
             statements = self.modules[found.module].definitions[found.name] if found else []
-            if found and any(isinstance(a, ast.ClassDef) and self._is_method(a, found.module, {}) for a in statements):
+            if found and any(isinstance(a, ast.ClassDef) and self._extends(a, found.module, {}) for a in statements):
                 return True
         return False
 

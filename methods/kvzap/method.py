@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
-from methods.base import Method, MethodError, ModelInfo, Observation, Protection, Step
-from methods.compat import Kvpress
+from methods.base import Method, MethodError, ModelInfo, Observation, Protection, Step, loaded, path_option
+from methods.kvpress import Kvpress, KVzapPress
 from methods.kvzap.surrogate import Surrogate
 from methods.kvzap.targets import features, step_features
 from methods.kvzap.weights import best_kind, find, thresholds
@@ -26,48 +25,40 @@ class KVzap(Method):
     weights   a surrogate's folder or .safetensors file, or its name on the hub; by default found by the model's name
     """
 
-    weights: str = ""
+    weights: str = path_option()
+    surrogate: Surrogate | None = loaded()
 
     paper: ClassVar[str] = "arXiv 2601.07891"
     phases: ClassVar[tuple[str, ...]] = ("prefill", "decode", "both")
     needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
     default_budget: ClassVar[str] = "threshold"
     protection: ClassVar[Protection] = Protection(window=128)
-    kvpress: ClassVar[Kvpress] = Kvpress(decodes=True)
+    kvpress: ClassVar[Kvpress] = KVzapPress(decodes=True)
     score_range: ClassVar[tuple[float, float] | None] = (-20.0, 4.0)
     kind: ClassVar[str] = ""
 
-    #: set on bound copies; not an option, and no part of what makes two methods equal
-    _surrogate: ClassVar[Surrogate | None] = None
-
     def bind(self, info: ModelInfo) -> Method:
         """A copy with the surrogate for this model; :class:`MethodError` where there is none that fits."""
-        bound = copy.copy(self)
-        object.__setattr__(bound, "_surrogate", find(info, self.kind, self.weights).surrogate)
-        return bound
-
-    def kvpress_lacks(self) -> str:
-        reads = self._surrogate.features if self._surrogate else "hidden"
-        return "" if reads == "hidden" else f"NVIDIA/kvpress has no KVzap surrogate that reads {reads}"
+        return replace(self, surrogate=find(info, self.kind, self.weights).surrogate)
 
     def thresholds(self, info: ModelInfo) -> dict[str, float]:
         """Those of the surrogate's card; for NVIDIA's weights the paper's, keyed by themselves (``{"-6": -6.0}``)."""
         return thresholds(info.name, self.kind, self.weights)
 
     def score_new(self, step: Step) -> Tensor:
-        if self._surrogate is None:
+        if self.surrogate is None:
             raise MethodError(f"{self.name} has no surrogate yet; use what bind(info) returns")
         variants, heads, new, _ = step.keys.shape
-        scores = self._surrogate.scores(step.layer, step_features(step, self._surrogate.features))
+        scores = self.surrogate.scores(step.layer, step_features(step, self.surrogate.features))
         return scores.view(heads, variants, new).transpose(0, 1)
 
     def fingerprint(self) -> str:
-        return self._surrogate.fingerprint() if self._surrogate is not None else ""
+        return self.surrogate.fingerprint() if self.surrogate is not None else ""
 
     def score(self, seen: Observation) -> Tensor:
-        if self._surrogate is None:
+        if self.surrogate is None:
             raise MethodError(f"{self.name} has no surrogate yet; use what bind(info) returns")
-        return self._surrogate.scores(seen.layer, features(seen, self._surrogate.features))
+        return self.surrogate.scores(seen.layer, features(seen, self.surrogate.features))
 
 
 @register

@@ -21,7 +21,7 @@ from harness.evaluation.keep_masks import Masks, masks
 from harness.models.loading import Loaded
 from harness.models.prompts import Prompts
 from methods.base import MethodError, ModelInfo
-from methods.budgets import kvpress_kept
+from methods.kvpress import kvpress_kept
 from tests.harness.driving import HALF, Runs, planned
 from tests.harness.engine.test_prompts import PLAIN, TRIMMING, letters
 from tests.harness.toys import save_model, toy_tokenizer

@@ -280,7 +280,7 @@ def test_a_trained_surrogate_loads_and_its_card_says_what_it_is(model: str, kind
     printed = run(model, kind, "out", documents=7)
     out = Path(model).parent / "out"
     method = cls(str(out)).bind(INFO)
-    assert method._surrogate is not None
+    assert method.surrogate is not None
     card = json.loads((out / files.CARD).read_text())
     assert method.thresholds(INFO) == card["thresholds"]
     assert list(card["thresholds"]) == ["0.25", "0.5", "0.75", "0.875"]

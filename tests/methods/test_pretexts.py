@@ -61,6 +61,13 @@ def pretext_file(folder: Path, name: str = "translate.yaml", **content: Any) -> 
     return path
 
 
+def reading(path: Path, kind: Kind = KVzip, **options: Any) -> KVzip | KVzipPlus:
+    """A method with its pretext from a file, bound, as a run has it."""
+    method = kind(pretext=str(path), **options).bind(INFO)
+    assert isinstance(method, kind)
+    return method
+
+
 def answer_of(model: Any, ids: Sequence[int], stop: Sequence[int] = STOP, most: int = 40) -> list[int]:
     """What the unpatched model itself goes on with, up to a stop token."""
     found = greedy(model, ids, most)
@@ -150,13 +157,12 @@ def test_an_answer_that_does_not_stop_has_128_tokens(lm: LanguageModel, kind: Ki
 def test_scores_from_a_files_text_equal_brute_force(kind: Kind, dtype: torch.dtype, tmp_path: Path) -> None:
     path, lm = pretext_file(tmp_path), tiny("llama", dtype)
     new = [*TEXTS[FILE_INSTRUCTION], *SUFFIX, *TEXTS[FILE_TARGET]]
-    for method in (kind(pretext=str(path)), kind(pretext=str(path)).bind(INFO)):
-        assert_scores(lm, method, context(), new)
+    assert_scores(lm, reading(path, kind), context(), new)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_text_leaves_the_instruction_and_the_suffix(lm: LanguageModel, kind: Kind, tmp_path: Path) -> None:
-    method = kind(pretext=str(pretext_file(tmp_path, target="")))
+    method = reading(pretext_file(tmp_path, target=""), kind)
     assert_scores(lm, method, context(), [*TEXTS[FILE_INSTRUCTION], *SUFFIX])
 
 
@@ -199,9 +205,9 @@ def test_the_generated_target_is_the_full_caches_own_greedy_answer(
 def test_methods_with_the_same_pretext_share_the_answer_and_the_forward(
     lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    path = str(pretext_file(tmp_path))
+    path = pretext_file(tmp_path)
     methods = [KVzip(pretext="summary"), KVzipPlus(pretext="summary"), KVzip(pretext="summary", chunk=9)]
-    methods += [KVzip(pretext=path), KVzipPlus(pretext=path)]
+    methods += [reading(path), reading(path, KVzipPlus)]
     alone = {method: scores_of(lm, method, context()) for method in methods}
     steps = len(answer_of(lm.model, [*some_ids(TOKENS), *TEXTS[SUMMARIZE], *SUFFIX])) + 1
     forwards = fed(lm, monkeypatch)
@@ -213,8 +219,7 @@ def test_methods_with_the_same_pretext_share_the_answer_and_the_forward(
 
 
 def test_pretexts_do_not_mix(lm: LanguageModel, tmp_path: Path) -> None:
-    names = ["repeat", "summary", "questions", str(pretext_file(tmp_path))]
-    methods = [KVzip(pretext=name) for name in names]
+    methods = [KVzip(), KVzip(pretext="summary"), KVzip(pretext="questions"), reading(pretext_file(tmp_path))]
     together = prefill(lm, context(), methods).scores
     assert list(together) == methods
     for index, method in enumerate(methods):
@@ -226,14 +231,14 @@ def test_pretexts_do_not_mix(lm: LanguageModel, tmp_path: Path) -> None:
 def test_a_files_instruction_with_the_context_as_target_is_repeat(
     lm: LanguageModel, kind: Kind, tmp_path: Path
 ) -> None:
-    path = str(pretext_file(tmp_path, instruction=REPEAT_ALL, target="context"))
-    assert torch.equal(scores_of(lm, kind(pretext=path), context()), scores_of(lm, kind(), context()))
-    assert kind(pretext=path).passes(TOKENS, TEMPLATE) == kind().passes(TOKENS, TEMPLATE)
+    method = reading(pretext_file(tmp_path, instruction=REPEAT_ALL, target="context"), kind)
+    assert torch.equal(scores_of(lm, method, context()), scores_of(lm, kind(), context()))
+    assert method.passes(TOKENS, TEMPLATE) == kind().passes(TOKENS, TEMPLATE)
 
 
 def test_a_file_with_the_context_as_target_asks_the_same_for_every_chunk(tmp_path: Path) -> None:
-    path = str(pretext_file(tmp_path, target="context\n"))
-    passes, repeated = (KVzip(pretext=name, chunk=16).passes(64, 5) for name in (path, "repeat"))
+    own = reading(pretext_file(tmp_path, target="context\n"), chunk=16)
+    passes, repeated = (method.passes(64, 5) for method in (own, KVzip(chunk=16)))
     assert len(passes) == 4
     assert [one.instruction for one in passes] == [FILE_INSTRUCTION] * 4
     assert [(one.target, one.lead_in) for one in passes] == [(one.target, one.lead_in) for one in repeated]
@@ -299,15 +304,16 @@ def test_a_pass_over_a_long_context_makes_nothing_larger_than_its_keys_and_the_b
 @pytest.mark.parametrize("tokens", [0, 1, 2])
 @pytest.mark.parametrize("pretext", ["summary", "questions", "file"])
 def test_empty_and_very_short_contexts_run(lm: LanguageModel, tokens: int, pretext: str, tmp_path: Path) -> None:
-    name = str(pretext_file(tmp_path)) if pretext == "file" else pretext
+    path = pretext_file(tmp_path)
+    methods = [reading(path, kind) if pretext == "file" else kind(pretext=pretext) for kind in KINDS]
     given = context(tokens, prefix=0)
-    scored = prefill(lm, given, [kind(pretext=name) for kind in KINDS])
+    scored = prefill(lm, given, methods)
     assert scored.failed == {} and len(scored.scores) == 2
     if tokens:
         opening = [*(TEXTS[FILE_INSTRUCTION] if pretext == "file" else OPENINGS[pretext]), *SUFFIX]
         target = TEXTS[FILE_TARGET] if pretext == "file" else answer_of(lm.model, [*given.ids, *opening])
-        for kind in KINDS:
-            assert_scores(lm, kind(pretext=name), given, [*opening, *target])
+        for method in methods:
+            assert_scores(lm, method, given, [*opening, *target])
 
 
 def test_a_context_that_is_all_template_needs_no_pass(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,8 +415,8 @@ def test_the_name_that_results_give_a_file_does_not_stand_for_the_file(lm: Langu
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pretext", ["summary", "questions", "file"])
-def test_kvpress_knows_repeat_alone(kind: Kind, pretext: str, tmp_path: Path) -> None:
+def test_kvpress_has_only_repeat(kind: Kind, pretext: str, tmp_path: Path) -> None:
     name = str(pretext_file(tmp_path)) if pretext == "file" else pretext
-    reason = kind(pretext=name, compat="kvpress").kvpress_lacks()
-    assert "knows the pretext repeat alone" in reason and str(tmp_path) not in reason
+    reason = kind.kvpress.lacks(kind(pretext=name, compat="kvpress"))
+    assert "has only the pretext repeat" in reason and str(tmp_path) not in reason
     assert kind(pretext="repeat", compat="kvpress").passes(9, 2) == kind().passes(9, 2)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from harness.config.grid import Grid, plan
+from harness.errors import HarnessError
 from methods import registry
-from methods.base import MethodError, Protection
-from methods.budgets import Ranking, kvpress_kept, kvpress_left, kvpress_mask, kvpress_pyramid, kvpress_safe, raised
-from methods.compat import refusal
-from methods.keydiff import KeyDiff
+from methods.base import MethodError, ModelInfo, Protection
 from methods.knorm import Knorm
-from methods.kvzip import KVzip
+from methods.kvpress import Kvpress, kvpress_kept, kvpress_left, kvpress_safe, raised
+from methods.kvzap.method import KVzapLinear
+from methods.kvzap.surrogate import Shape, Surrogate
 from methods.pyramidkv import PyramidKV
-from methods.snapkv import SnapKV
 
 Places = list[list[list[int]]]
+INFO = ModelInfo("no-model", layers=3, query_heads=9, kv_heads=3, head_size=8, hidden_size=54)
 
 
 @pytest.mark.parametrize(
@@ -70,10 +72,9 @@ def test_kvzip_rounds_the_number_removed(pairs: int, removed: float, left: int) 
     ],
 )
 def test_pyramidkv_rounds_to_the_nearest(cached: int, removed: float, first: int, last: int) -> None:
-    numbers = kvpress_pyramid(cached, removed, 32, window=64, beta=20)
+    numbers = PyramidKV.kvpress.numbers(PyramidKV(), removed, cached, 32)
     assert (len(numbers), numbers[0], numbers[-1]) == (32, first, last)
-    assert PyramidKV(compat="kvpress").kvpress_numbers(removed, cached, 32) == numbers
-    assert kvpress_pyramid(cached, removed, 1, window=64, beta=20) in ([first], [kvpress_kept(cached, removed)])
+    assert PyramidKV.kvpress.numbers(PyramidKV(), removed, cached, 1) in ([first], [kvpress_kept(cached, removed)])
 
 
 def plain(budget: str, scores: list[list[list[float]]], removed: float, pooled: bool) -> Places:
@@ -111,21 +112,17 @@ def test_masks_equal_kvpress_selections_in_plain_python(budget: str, pooled: boo
         layers, heads, cached = chance.randint(1, 3), chance.randint(1, 4), chance.randint(1, 25)
         removed = chance.choice([0.0, 0.1, 0.29, 0.5, 0.7, 0.8, 0.9, 0.99])
         scores = torch.randperm(layers * heads * cached).float().view(layers, heads, cached)
-        numbers = [kvpress_kept(cached, removed)] * layers
-        ranking = Ranking(scores, torch.zeros(cached, dtype=torch.bool))
-        found = places(kvpress_mask(ranking, budget, removed, numbers, pooled))
+        found = places(Kvpress(pooled=pooled).mask(Knorm(), scores, Protection(), 0, budget, removed))
         assert found == plain(budget, scores.tolist(), removed, pooled), (scores, removed)
 
 
 @pytest.mark.parametrize("budget", ["head", "layer", "global"])
 def test_protected_pairs_come_first_but_never_exceed_the_number_kept(budget: str) -> None:
-    protected = torch.zeros(20, dtype=torch.bool)
-    protected[:4] = True
-    ranking = Ranking(torch.rand(2, 3, 20), protected)
-    some = kvpress_mask(ranking, budget, 0.5, [10, 10], pooled=False)
+    scores, protection = torch.rand(2, 3, 20), Protection(sinks=4)
+    some = Kvpress().mask(Knorm(), scores, protection, 0, budget, 0.5)
     assert some[..., :4].all() and int(some.sum()) == 60
-    few = kvpress_mask(ranking, budget, 0.9, [2, 2], pooled=False)
-    assert not few[..., 4:].any() and int(few.sum()) == 12
+    few = Kvpress().mask(Knorm(), scores, protection, 0, budget, 0.85)
+    assert not few[..., 4:].any() and int(few.sum()) == 18
 
 
 def test_raised_pairs_stand_one_above_the_best_of_the_layer() -> None:
@@ -166,28 +163,37 @@ def test_compat_is_an_option_of_every_method_and_no_record_has_it_unless_it_is_s
 
 
 @pytest.mark.parametrize(
-    ("method", "budget", "phase", "counts", "reason"),
+    ("method", "grid", "reason"),
     [
-        (Knorm(), "head", "prefill", False, ""),
-        (Knorm(), "layer", "prefill", False, ""),
-        (Knorm(), "threshold", "both", True, ""),
-        (Knorm(), "head", "prefill", True, "takes removed fractions, no --keep-tokens"),
-        (Knorm(), "global", "prefill", False, "has no budget 'global' for knorm; it has head, layer, threshold"),
-        (Knorm(), "head", "both", False, "the threshold budget only, not 'head' with knorm"),
-        (Knorm(), "threshold", "decode", False, "use --phase both"),
-        (KeyDiff(), "threshold", "both", False, "the threshold budget only, not 'threshold' with keydiff"),
-        (KVzip(), "global", "prefill", False, ""),
-        (KVzip(), "layer", "prefill", False, ""),
-        (KVzip(), "head", "prefill", False, "has no budget 'head' for kvzip; it has layer, global"),
-        (KVzip(lead_in=4), "global", "prefill", False, "no lead_in other than 8"),
-        (SnapKV(pool="max"), "head", "prefill", False, "by the mean only"),
-        (PyramidKV(pool="max"), "head", "prefill", False, "by the mean only"),
-        (registry.build("h2o", {}), "head", "prefill", False, "NVIDIA/kvpress has no h2o; leave compat off"),
-        (registry.build("observed_attention", {}), "layer", "prefill", False, "has no budget 'layer'"),
+        ("knorm", {}, ""),
+        ("knorm", {"budgets": ("layer",)}, ""),
+        ("knorm", {"budgets": ("threshold",), "thresholds": (0.5,), "phase": "both"}, ""),
+        ("knorm", {"keep_tokens": (8,)}, "takes removed fractions, no --keep-tokens"),
+        ("knorm", {"budgets": ("global",)}, "has no budget 'global' for knorm; it has head, layer, threshold"),
+        ("knorm", {"phase": "both"}, "the threshold budget only, not 'head' with knorm"),
+        ("knorm", {"budgets": ("threshold",), "thresholds": (0.5,), "phase": "decode"}, "use --phase both"),
+        ("tova", {"budgets": ("threshold",), "thresholds": (0.5,), "phase": "both"}, "not 'threshold' with tova"),
+        ("kvzip", {}, ""),
+        ("kvzip", {"budgets": ("layer",)}, ""),
+        ("kvzip", {"budgets": ("head",)}, "has no budget 'head' for kvzip; it has layer, global"),
+        ("kvzip", {"options": ("kvzip.lead_in=4",)}, "only a lead_in of 8"),
+        ("snapkv", {"options": ("snapkv.pool=max",)}, "only by the mean"),
+        ("pyramidkv", {"options": ("pyramidkv.pool=max",)}, "only by the mean"),
+        ("tova", {"options": ("tova.keep_newest=false",)}, "always keeps TOVA's newest token"),
+        ("h2o", {}, "NVIDIA/kvpress has no h2o; leave compat off"),
+        ("observed_attention", {"budgets": ("layer",)}, "has no budget 'layer'"),
     ],
 )
-def test_what_kvpress_has_not_is_refused_with_the_reason(
-    method: Knorm, budget: str, phase: str, counts: bool, reason: str
-) -> None:
-    found = refusal(method, budget, phase, counts)
-    assert reason in found and bool(found) == bool(reason)
+def test_what_kvpress_lacks_is_refused_with_the_reason(method: str, grid: dict[str, Any], reason: str) -> None:
+    try:
+        plan(Grid((method,), compat="kvpress", **grid), INFO)
+    except HarnessError as error:
+        assert reason and reason in str(error)
+    else:
+        assert not reason
+
+
+def test_kvpress_has_no_surrogate_that_reads_keys_and_values() -> None:
+    surrogate = Surrogate(Shape(54, 3, None, 3), features="keys-values")
+    assert "reads keys-values" in KVzapLinear.kvpress.lacks(KVzapLinear(surrogate=surrogate))
+    assert KVzapLinear.kvpress.lacks(KVzapLinear()) == ""
