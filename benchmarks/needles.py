@@ -1,4 +1,4 @@
-"""Needles: our own retrieval test, outside RULER, that a small model can do: one of 1 to 8 codes is asked for."""
+"""Needles: our own retrieval test that a small model can do, not part of RULER: one of 1 to 8 codes is asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, T
 from benchmarks.prompt_filling import largest_fit
 from benchmarks.registry import register
 
-SHORTEST = 256
 ANSWER_ROOM = 24
 DIGITS = 7
 
@@ -40,29 +39,25 @@ class Needles(Benchmark):
     """
 
     name = "needles"
-    summary = "1 to 8 keys with numbers in repeated lines, one asked; our own wording, answerable by small models"
+    summary = (
+        "1 to 8 keys with numbers in repeated lines, one is asked for; our own wording, answerable by small models"
+    )
     licence = "the project's own"
     version = "1"
     subsets = ("keys_1", "keys_2", "keys_4", "keys_8")
     default_lengths = (1024,)
+    shortest = 256
     default_limit = 100
     shareable = True
 
     def check(self, request: Request) -> None:
         if request.data is not None:
             raise BenchmarkError(f"needles is generated and takes no --data (got {request.data}); leave --data out")
-        for subset in request.subsets:
-            if subset not in self.subsets:
-                raise BenchmarkError(f"needles has no subset {subset!r}; its subsets: {', '.join(self.subsets)}")
-        for length in request.lengths:
-            if length < SHORTEST:
-                raise BenchmarkError(f"needles needs --length {SHORTEST} or more, got {length}")
-        if request.limit is not None and request.limit < 1:
-            raise BenchmarkError(f"needles needs --limit 1 or more, got {request.limit}")
+        super().check(request)
 
     def samples(self, request: Request, text: Text) -> list[Sample]:
         self.check(request)
-        count = self.default_limit if request.limit is None else request.limit
+        count = request.limit or self.default_limit
         wanted = [name for name in self.subsets if name in request.subsets or not request.subsets]
         return [
             _sample(subset, length, request.seed, index, text)
@@ -77,7 +72,7 @@ class Needles(Benchmark):
 
 
 def _sample(subset: str, length: int, seed: int, index: int, text: Text) -> Sample:
-    """Sample ``index`` of a stream of its own, so that no other request changes it."""
+    """Sample ``index``, from its own random stream, so that no other request changes it."""
     rng = random.Random(f"needles/{Needles.version}/{subset}/{length}/{seed}/{index}")
     count = int(subset.removeprefix("keys_"))
     keys = rng.sample(KEYS, count)
@@ -87,7 +82,7 @@ def _sample(subset: str, length: int, seed: int, index: int, text: Text) -> Samp
     question, prefix = QUESTION.format(key=keys[asked]), ANSWER_PREFIX.format(key=keys[asked])
 
     def context(lines: int) -> str:
-        # a depth is a fraction of the haystack, so that the same needles can be laid into any number of lines
+        # a depth is a fraction of the haystack, so that the same needles can be put into any number of lines
         places = sorted((int(depth * (lines + 1)), i) for i, depth in enumerate(depths))
         parts = [LINE] * lines
         for place, i in reversed(places):

@@ -1,4 +1,4 @@
-"""Filling a prompt up to a length: the largest number of units whose prompt still fits, found by search."""
+"""Filling a prompt up to a length: a search for the largest number of units whose prompt still fits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.base import BenchmarkError
 
-#: steps by straight-line guess before plain halving takes over: costs are nearly straight, so few are needed
+#: steps of linear interpolation before bisection takes over: costs are nearly linear, so few are needed
 _GUESSES = 8
 
 
@@ -15,17 +15,17 @@ def largest_fit(cost: Callable[[int], int], room: int, guess: int, least: int, w
 
     cost    tokens of the whole prompt with n units, measured on its final text; grows with n
     room    tokens that the prompt may take
-    guess   where to start; only the time depends on it
+    guess   where to start; affects only the time
     least   the fewest units that make a sample
     what    the sample in words, for the error
 
-    Every step moves one end of the bracket, so the search ends. Raises :class:`BenchmarkError` where ``least`` units do
-    not fit, or where more units stop adding tokens.
+    Every step moves one end of the bracket, so the search ends. Raises :class:`BenchmarkError` if ``least`` units do
+    not fit, or if more units stop adding tokens.
     """
     low, low_cost = least, cost(least)
     if low_cost > room:
         raise BenchmarkError(
-            f"{what}: its shortest prompt takes {low_cost} tokens, the length leaves {room}; ask for a longer --length"
+            f"{what}: its shortest prompt takes {low_cost} tokens, the length leaves {room}; use a longer --length"
         )
     high, high_cost = None, 0
     n, steps = max(guess, least + 1), 0
@@ -39,7 +39,7 @@ def largest_fit(cost: Callable[[int], int], room: int, guess: int, least: int, w
             if n > 2 * room:
                 raise BenchmarkError(f"{what}: {n} units take only {n_cost} tokens, so the prompt cannot be filled")
         if high is None:
-            # past the expected end, and a tenth further each time, so that a flat cost cannot hold the search up
+            # beyond the expected end by a tenth each time, so that a flat cost cannot stall the search
             n = low + max(low // 10, int((room - low_cost) / slope) if slope > 0 else low) + 1
         elif steps > _GUESSES:
             n = (low + high) // 2

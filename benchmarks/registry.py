@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TypeVar
 
-from benchmarks.base import Benchmark, BenchmarkError
+from benchmarks.base import Benchmark, BenchmarkError, nearest_first
 
 #: an installed package offers a benchmark as ``[project.entry-points."kvprune.benchmarks"] name = "module:Class"``
 ENTRY_POINT_GROUP = "kvprune.benchmarks"
 
-#: built-in benchmarks and the module that registers each, imported when first asked for
+#: built-in benchmarks and the module that registers each, imported when first requested
 BUILT_IN: dict[str, str] = {
     "aime25": "benchmarks.aime25.benchmark",
     "fidelity": "benchmarks.fidelity.benchmark",
@@ -37,8 +35,8 @@ B = TypeVar("B", bound=type[Benchmark])
 def register(cls: B) -> B:
     """Class decorator: makes a :class:`Benchmark` available under its ``name``.
 
-    Registering the same class again (a module that is reloaded) replaces it. Raises :class:`BenchmarkError` where the
-    name is empty or belongs to another class.
+    Registering the same class again (a reloaded module) replaces it. Raises :class:`BenchmarkError` if the name is
+    empty or belongs to another class.
     """
     if not cls.name:
         raise BenchmarkError(f"{cls.__name__} has no name: set the class variable `name`, then register it")
@@ -56,11 +54,12 @@ def register(cls: B) -> B:
 
 
 def get(name: str) -> Benchmark:
-    """An instance of the benchmark ``name``, or of the one that ``name:more`` names (:meth:`Benchmark.of`). Raises
-    :class:`BenchmarkError` on an unknown name, or on one whose plugin did not load (with the plugin's own error)."""
-    name, colon, more = name.partition(":")
+    """An instance of the benchmark ``name``, or of the one that ``name:suffix`` names
+    (:meth:`Benchmark.with_suffix`). Raises :class:`BenchmarkError` on an unknown name, or on one whose plugin did not
+    load (with the plugin's own error)."""
+    name, colon, suffix = name.partition(":")
     if colon:
-        return get(name).of(more)
+        return get(name).with_suffix(suffix)
     if name not in _classes and name in BUILT_IN:
         import_module(BUILT_IN[name])
     if name not in _classes:
@@ -82,17 +81,8 @@ def names() -> list[str]:
     return sorted(set(BUILT_IN) | set(_classes))
 
 
-def nearest_first(name: str, known: Iterable[str]) -> list[str]:
-    """``known``, the most alike to ``name`` first."""
-
-    def distance(candidate: str) -> tuple[float, str]:
-        return -difflib.SequenceMatcher(None, name.lower(), candidate.lower()).ratio(), candidate
-
-    return sorted(known, key=distance)
-
-
 def _load_entry_points() -> None:
-    """Load plugins that are not loaded yet. One that fails is kept with its error, so that the others still work."""
+    """Load plugins that are not loaded yet. A failure is kept with its error, so that the others still work."""
     for point in entry_points(group=ENTRY_POINT_GROUP):
         if (point.name, point.value) in _tried:
             continue
@@ -100,9 +90,9 @@ def _load_entry_points() -> None:
         try:
             cls = point.load()
             if not (isinstance(cls, type) and issubclass(cls, Benchmark)):
-                raise TypeError(f"{point.value} is no subclass of benchmarks.base.Benchmark")
+                raise TypeError(f"{point.value} is not a subclass of benchmarks.base.Benchmark")
             if cls.name != point.name:
                 raise ValueError(f"{point.value} is named {cls.name!r}, its entry point {point.name!r}")
             register(cls)
-        except Exception as error:  # whatever a plugin raises is shown when it is asked for
+        except Exception as error:  # whatever a plugin raises is shown when it is requested
             _load_errors[point.name] = error

@@ -1,4 +1,5 @@
-"""AIME 2025: thirty competition problems whose answers are whole numbers. Long answers, so pruned while decoding."""
+"""AIME 2025: thirty competition problems whose answers are whole numbers. Answers are long, so caches are pruned while
+decoding."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import ClassVar
 from benchmarks.aime25 import math_verify_check
 from benchmarks.aime25.boxed_answer import last_box, whole_number
 from benchmarks.aime25.problems import Row, hub_rows, read_rows
-from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text, content_hash
+from benchmarks.base import Benchmark, BenchmarkError, Metric, Request, Sample, Score, Text, content_hash
 from benchmarks.registry import register
 from benchmarks.thinking_tags import after_thought
 
@@ -24,22 +25,23 @@ class Aime25(Benchmark):
     r"""All 30 problems of AIME 2025 I and II.
 
     The context is the problem and the instruction, the question is empty: all of the prompt but the template's suffix
-    is cached and may be pruned. Four answers a problem are drawn at temperature 0.6, top-p 0.95 and top-k 20, of up to
-    32,000 tokens, and new pairs are pruned too unless ``--phase`` says otherwise.
+    is cached and may be pruned. Four answers per problem, of up to 32,000 tokens, are sampled at temperature 0.6, top-p
+    0.95 and top-k 20, and new pairs are pruned too unless ``--phase`` says otherwise.
 
-    Score: 100 if the last closed ``\boxed{...}`` after the thought states the right number, else 0; no other text is
-    read. ``answered``: 1 if it states a whole number from 0 to 999. ``math_verify``: 1 if math-verify takes or refuses
-    the box as we do, 0 if not; absent where there is no box, or one that it is not asked about.
+    Score: 100 if the last closed ``\boxed{...}`` after the reasoning states the right number, else 0; no other text is
+    read. ``answered``: 1 if it states a whole number from 0 to 999. ``math_verify``: 1 if math-verify agrees on
+    the box, 0 if not; absent if there is no box, or one that it is not asked about.
     """
 
     name = "aime25"
-    summary = "30 competition problems with long answers; four drawn answers each, pruned while decoding"
+    summary = "30 competition problems with long answers; four sampled answers each, pruned while decoding"
     paper = "https://huggingface.co/datasets/math-ai/aime25"
     licence = "the problems are the MAA's"
     version = "1"
     subsets = (SUBSET,)
     needs_data = (SUBSET,)
     default_limit = 30
+    metrics = (Metric("answered", "answered", ".0%", "share of answers that state a number"),)
     default_phase = "both"
     thinks = True
     answer_limit = 32_000
@@ -49,15 +51,15 @@ class Aime25(Benchmark):
     cross_check = "math_verify"
 
     def check(self, request: Request) -> None:
-        for subset in request.subsets:
-            if subset != SUBSET:
-                raise BenchmarkError(f"aime25 has no subset {subset!r}; its one subset is {SUBSET}")
+        super().check(request)
+        self._rows(request)
+
+    def check_lengths(self, request: Request) -> None:
         if request.lengths:
             given = ", ".join(map(str, request.lengths))
-            raise BenchmarkError(f"aime25's problems have the length they have (got --length {given}); leave it out")
-        if request.limit is not None and request.limit < 1:
-            raise BenchmarkError(f"aime25 needs --limit 1 or more, got {request.limit}")
-        self._rows(request)
+            raise BenchmarkError(
+                f"aime25 takes no --length (got {given}): its problems have their own; leave --length out"
+            )
 
     def samples(self, request: Request, text: Text) -> list[Sample]:
         self.check(request)

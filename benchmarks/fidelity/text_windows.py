@@ -1,4 +1,4 @@
-"""Any text as samples: files of text, cut into windows of a context and what comes next."""
+"""Any text as samples: text files, cut into windows of a context and what comes next."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ from typing import Any
 from benchmarks.base import BenchmarkError, Text
 from benchmarks.data_files import DataPath, check_columns, text_of
 
+#: fewest tokens of a context
+SHORTEST = 16
 #: most tokens that follow a context, and fewest that make a sample
 TARGET, LEAST = 256, 16
-#: where a text may be cut: before a word, and within what goes on for long without a space
+#: where a text may be cut: before a word, and inside long runs without a space
 _PIECE = re.compile(r"\s*\S{1,16}")
 COLUMN = "text"
-TAKES = f"a text file, a .jsonl file with the column {COLUMN}, or a folder of such files"
+EXPECTED = f"a text file, a .jsonl file with the column {COLUMN}, or a folder of such files"
 
 
 def read_texts(path: Path) -> list[str]:
     """The documents of a text file, of a ``.jsonl`` file (its column ``text``), or of all ``.txt`` and ``.jsonl`` files
-    in a folder and those in it, by name. :class:`BenchmarkError` where there are none, or a file is broken."""
+    in a folder and its subfolders, by name. :class:`BenchmarkError` if there are none, or a file is broken."""
     if path.is_dir():
-        DataPath(path, TAKES).files()  # rglob passes over a folder that it may not list
+        DataPath(path, EXPECTED).files()  # rglob silently skips a folder that cannot be listed
         files = sorted(file for kind in ("*.txt", "*.jsonl") for file in path.rglob(kind))
         if not files:
-            raise BenchmarkError(f"--data {path} is a folder without .txt or .jsonl files; give one with texts")
+            raise BenchmarkError(f"--data {path} is a folder without .txt or .jsonl files; give one that has some")
     else:
         files = [path]
     found = [text for file in files for text in _read(file)]
     if not found:
-        raise BenchmarkError(f"--data {path} holds no text; give a file with some")
+        raise BenchmarkError(f"--data {path} holds no text; give a file that has some")
     return found
 
 
 def _read(path: Path) -> list[str]:
-    given = DataPath(path, TAKES)
+    given = DataPath(path, EXPECTED)
     rows = path.suffix == ".jsonl"
-    texts = [_text(row, place) for place, row in given.objects()] if rows else [given.text()]
+    texts = [_text(row, place) for place, row in given.json_lines()] if rows else [given.text()]
     return [text.strip() for text in texts if text.strip()]
 
 
@@ -48,8 +50,8 @@ def _text(row: dict[str, Any], place: str) -> str:
 
 
 def windows(document: str, length: int, text: Text) -> Iterator[tuple[str, str, str]]:
-    """Context, question and target of each window. The context takes at most ``length`` tokens and one piece more would
-    exceed it; the question is the piece after it; the target takes at most :data:`TARGET` tokens."""
+    """Context, question and target of each window. The context takes at most ``length`` tokens, and one more piece
+    would exceed it; the question is the piece after it; the target takes at most :data:`TARGET` tokens."""
     pieces = _PIECE.findall(document)
     place = 0
     while True:
@@ -64,6 +66,6 @@ def windows(document: str, length: int, text: Text) -> Iterator[tuple[str, str, 
 
 
 def _fitting(pieces: list[str], place: int, room: int, text: Text) -> int:
-    """The most pieces from ``place`` on that take at most ``room`` tokens; each takes one at least."""
+    """The most pieces from ``place`` on that take at most ``room`` tokens; each takes at least one."""
     most = min(max(0, len(pieces) - place), room + 1)
     return bisect_right(range(most + 1), room, key=lambda n: len(text.encode("".join(pieces[place : place + n])))) - 1

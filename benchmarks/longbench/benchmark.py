@@ -3,7 +3,7 @@ them with lengths spread evenly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, T
 from benchmarks.longbench import metrics
 from benchmarks.longbench.prompts import answer_limit, prompt
 from benchmarks.longbench.rows import PREDICTION_COLUMNS, Row, Source, from_hub
-from benchmarks.registry import nearest_first, register
+from benchmarks.registry import register
 
 CATEGORIES = {
     "single_doc_qa": ("narrativeqa", "qasper", "multifieldqa_en", "multifieldqa_zh"),
@@ -23,7 +23,7 @@ CATEGORIES = {
     "code": ("lcc", "repobench-p"),
 }
 TASKS = tuple(name for names in CATEGORIES.values() for name in names)
-#: prompts that show the form of the answer themselves, or are code: no chat template
+#: prompts that show the answer's format themselves, or are code: no chat template
 BARE = (*CATEGORIES["few_shot"], *CATEGORIES["code"])
 METRICS: dict[str, Callable[[str, str], float]] = {
     **dict.fromkeys(("narrativeqa", "qasper", "multifieldqa_en"), metrics.qa_f1),
@@ -42,7 +42,7 @@ class LongBench(Benchmark):
 
     Rows come from a folder of ``SUBSET.jsonl`` files (``--data``) or from the hub. Context + question + answer prefix
     is THUDM's prompt, character by character; the context ends with the document, and what follows it, such as the
-    instruction said again, belongs to the question. Where a chat template is used, the answer prefix opens the
+    repeated instruction, belongs to the question. Where a chat template is used, the answer prefix opens the
     assistant's turn (THUDM leaves it in the user's). A document that is too long for the model is cut in its middle.
     Few-shot answers end after their first line. Of several references the best counts.
     """
@@ -54,7 +54,7 @@ class LongBench(Benchmark):
     version = "1"
     subsets = TASKS
     needs_data = subsets
-    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+    groups: Mapping[str, tuple[str, ...]] = {
         **CATEGORIES,
         "without_trec": tuple(name for name in TASKS if name != "trec"),
     }
@@ -62,19 +62,16 @@ class LongBench(Benchmark):
     even: ClassVar[bool] = False
 
     def check(self, request: Request) -> None:
-        for subset in request.subsets:
-            if subset not in self.subsets:
-                known = ", ".join(nearest_first(subset, self.subsets))
-                raise BenchmarkError(f"{self.name} has no subset {subset!r}; its subsets, nearest first: {known}")
+        super().check(request)
+        lmeval_prompts.longbench()
+        self._rows(request)
+
+    def check_lengths(self, request: Request) -> None:
         if request.lengths:
             raise BenchmarkError(
                 f"{self.name} takes no --length (got {', '.join(map(str, request.lengths))}): its documents have their "
-                "own, and what exceeds the model's positions is cut; leave --length out"
+                "own, and those that exceed the model's positions are truncated; leave --length out"
             )
-        if request.limit is not None and request.limit < 1:
-            raise BenchmarkError(f"{self.name} needs --limit 1 or more, got {request.limit}")
-        lmeval_prompts.longbench()
-        self._rows(request)
 
     def samples(self, request: Request, text: Text) -> list[Sample]:
         samples = [self._sample(row) for row in self._rows(request)]
@@ -89,7 +86,7 @@ class LongBench(Benchmark):
         best = max(self._metric(task, sample, answer, reference) for reference in sample.references)
         return Score(100 * min(1.0, best))
 
-    def answered(self, folder: Path) -> Iterator[tuple[Sample, str]]:
+    def read_predictions(self, folder: Path) -> Iterator[tuple[Sample, str]]:
         """Rows of ``SUBSET.jsonl`` files with ``pred, answers, all_classes, length``, as THUDM's scripts write them."""
         source = Source(folder, self._tasks, self.even, "--predictions")
         for task in source.present:
@@ -187,7 +184,7 @@ class LongBenchE(LongBench):
     summary = "LongBench's 13 subsets with lengths spread evenly over 0-4k, 4-8k and 8k+ words"
     subsets = _even(EVEN_TASKS)
     needs_data = subsets
-    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+    groups: Mapping[str, tuple[str, ...]] = {
         **{bucket: _even(EVEN_TASKS, (bucket,)) for bucket in BUCKETS},
         **{category: _even(tasks) for category, tasks in CATEGORIES.items()},
         "without_trec": _even(set(EVEN_TASKS) - {"trec"}),

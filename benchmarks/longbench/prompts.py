@@ -9,7 +9,7 @@ from benchmarks import lmeval_prompts
 from benchmarks.base import BenchmarkError
 
 CONTEXT, QUESTION = "{{context}}", "{{question}}"
-#: white space of THUDM's prompts that lm-eval's lack: at their end
+#: white space of THUDM's prompts that lm-eval's do not have: at their end
 LOST_AT_THE_END = {"passage_count": " ", "passage_retrieval_en": " ", "lcc": "\n", "repobench-p": "\n"}
 #: and right after the document
 LOST_AFTER_THE_DOCUMENT = {"triviaqa": "\n", "samsum": "\n"}
@@ -19,7 +19,7 @@ class Prompt(NamedTuple):
     """A row's prompt; context + question + answer prefix is THUDM's prompt, character by character.
 
     The context ends where the document ends, so that the instruction that most prompts repeat after it belongs to the
-    question. ``document`` is the place in the context where the document starts.
+    question. ``document`` is the character offset in the context at which the document starts.
     """
 
     context: str
@@ -35,7 +35,7 @@ def template(subset: str) -> str:
     text = text.replace(CONTEXT, CONTEXT + LOST_AFTER_THE_DOCUMENT.get(subset, ""))
     plain = text.replace(CONTEXT, "").replace(QUESTION, "")
     if text.count(CONTEXT) != 1 or text.count(QUESTION) > 1 or "{{" in plain or "{%" in plain:
-        raise BenchmarkError(f"lm-eval's prompt of {subset} has fields that are not known; {lmeval_prompts.REMEDY}")
+        raise BenchmarkError(f"lm-eval's prompt of {subset} has unknown fields; {lmeval_prompts.REMEDY}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Rows of LongBench and model outputs on them: JSON lines, a file a subset, from a folder or THUDM's archive."""
+"""Rows of LongBench and model outputs on them: JSON lines, one file per subset, from a folder or THUDM's archive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import hub
 from benchmarks.base import BenchmarkError
-from benchmarks.data_files import DataPath, are_texts, check_columns, count_of, misfit, text_of
+from benchmarks.data_files import DataPath, are_texts, check_columns, count_of, text_of, wrong_value
 
 DATA_SET, ARCHIVE = "THUDM/LongBench", "data.zip"
 HINT = f"download {ARCHIVE} of {DATA_SET} elsewhere, unpack it, and give its SUBSET.jsonl files with --data FOLDER"
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 class Source:
     """A folder of ``SUBSET.jsonl`` files or THUDM's archive; with ``even``, ``SUBSET_e.jsonl`` comes first.
 
-    Raises :class:`BenchmarkError` where it holds none of the subsets.
+    Raises :class:`BenchmarkError` if it has none of the subsets.
     """
 
     def __init__(self, path: Path, subsets: Sequence[str], even: bool, flag: str = "--data") -> None:
@@ -48,7 +48,7 @@ class Source:
         if not path.exists():
             raise BenchmarkError(f"{self.what} does not exist; give {FOLDER}")
         if self._archive is None and not path.is_dir():
-            raise BenchmarkError(f"{self.what} is no folder; give {FOLDER}")
+            raise BenchmarkError(f"{self.what} is not a folder; give {FOLDER}")
         names = self._names(path)
         self._files: dict[str, str] = {}
         for subset in subsets:
@@ -79,14 +79,14 @@ class Source:
         given = DataPath(Path(place) if self._archive is None else self._archive / place, takes, self._flag)
         try:
             with given.opening():
-                found = islice(given.parsed(self._lines(place)), limit)
+                found = islice(given.parse_lines(self._lines(place)), limit)
                 return [_row(row, where, subset, index, columns) for index, (where, row) in enumerate(found)]
         except (
             zipfile.BadZipFile,
             zlib.error,
             EOFError,
-            RuntimeError,
-        ) as error:  # the last: encrypted, or packed oddly
+            RuntimeError,  # encrypted, or compressed by an unknown method
+        ) as error:
             raise BenchmarkError(f"{self.what}: {place} cannot be read ({error}); {HINT}") from error
 
     def _lines(self, place: str) -> Iterator[bytes]:
@@ -99,7 +99,7 @@ class Source:
 
 
 def from_hub() -> Path:
-    """THUDM's archive. Its data set is a loading script around it, which ``datasets`` 4 and later do not run."""
+    """THUDM's archive. The data set is a loading script around it, which ``datasets`` 4 and later do not run."""
     return hub.file(DATA_SET, ARCHIVE, HINT)
 
 
@@ -108,9 +108,9 @@ def _row(row: dict[str, Any], place: str, subset: str, number: int, columns: Seq
     texts = tuple(text_of(row, name, place) for name in columns if name not in ("answers", "length", "all_classes"))
     answers, classes = row["answers"], row["all_classes"] or []
     if not are_texts(answers) or not answers:
-        raise misfit(place, "answers", "a list of texts", answers)
+        raise wrong_value(place, "answers", "a list of texts", answers)
     if not are_texts(classes) or (subset in CLASSED and not (classes and all(name.strip() for name in classes))):
-        raise misfit(place, "all_classes", "a list of texts", row["all_classes"])
+        raise wrong_value(place, "all_classes", "a list of texts", row["all_classes"])
     if subset in NUMBERED and not all(re.search(r"\d", answer) for answer in answers):
-        raise misfit(place, f"answers of {subset}", "texts that name a paragraph", answers)
+        raise wrong_value(place, f"answers of {subset}", "texts that name a paragraph", answers)
     return Row(subset, number, texts, tuple(answers), tuple(classes), count_of(row, "length", place, 0))

@@ -1,18 +1,18 @@
-"""Several questions on one context, as query-agnostic pruning is meant for: SQuAD's paragraphs, or rows of a file."""
+"""Several questions on one context, the case that query-agnostic pruning is meant for: SQuAD's paragraphs, or rows of a
+file."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
 
-from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text, content_hash
+from benchmarks.base import Benchmark, BenchmarkError, Metric, Request, Sample, Score, Text, content_hash
 from benchmarks.multi_question.passages import Asked, Passage, Passages, published_passages, read_passages
 from benchmarks.multi_question.squad_metrics import exact_match, f1
 from benchmarks.prompt_filling import largest_fit
 from benchmarks.registry import register
 
 QUESTIONS = 5
-SHORTEST = 256
 ANSWER_ROOM = 32
 
 INTRO = "Answer questions about these passages with as few words as possible, taken from the passages.\n\n"
@@ -22,54 +22,51 @@ ANSWER_PREFIX = "Answer:"
 
 @register
 class MultiQuestion(Benchmark):
-    """Up to five questions on each context; subset ``qN`` are the N-th ones, so that scores can be read by place.
+    """Up to five questions on each context; subset ``qN`` has the N-th ones, so that scores can be read by position.
 
     From SQuAD (``--data`` with its .json files, by default the development set of version 2.0 from the hub): paragraphs
     drawn at random are joined until one more would exceed ``--length``, by the rule of RULER: context, the longest
     question and the answer prefix, encoded as one text, plus 32 tokens for the answer take at most the length. The
-    tokens of a chat template come on top. The questions are drawn from as many of the paragraphs as there are; those
-    without an answer are left out. Sample i does not depend on how many are asked for.
+    tokens of a chat template come on top. The questions are drawn from as many of the paragraphs as possible; those
+    without an answer are left out. Sample i does not depend on how many are requested.
 
-    From JSON lines: rows with an equal ``context`` are its questions, in the file's order, at most five; contexts stay
-    as they are. A row with ``answer_prefix`` is asked in its own words; ``max_new_tokens`` replaces 32.
+    From JSON lines: rows with the same ``context`` are its questions, in the file's order, at most five; contexts stay
+    as they are. A row with ``answer_prefix`` is used in its own wording; ``max_new_tokens`` replaces 32.
 
     ``--limit`` counts contexts. Score: F1 in SQuAD's normalisation x 100, best over the references, of the answer's
     first line; ``exact_match`` likewise.
     """
 
     name = "multi-question"
-    summary = "up to 5 questions on each context, F1; pruned with none, each, or the first question in view"
+    summary = "up to 5 questions on each context, F1; pruned with no, each, or the first question in view"
     paper = "https://arxiv.org/abs/1806.03822"
     licence = "CC BY-SA 4.0 (SQuAD)"
     version = "1"
     subsets = tuple(f"q{number + 1}" for number in range(QUESTIONS))
     needs_data = subsets
     default_lengths = (4096,)
+    shortest = 256
     default_limit = 100
+    metrics = (Metric("exact_match", "exact", ".1f", "exact match"),)
     query_modes = ("agnostic", "aware", "aware-reused")
 
     def check(self, request: Request) -> None:
-        for subset in request.subsets:
-            if subset not in self.subsets:
-                raise BenchmarkError(f"multi-question has no subset {subset!r}; its subsets: {', '.join(self.subsets)}")
+        self.check_subsets(request)
         if set(request.subsets) != set(self.subsets[: len(request.subsets)]):
             raise BenchmarkError(
-                f"multi-question asks a context's questions from the first on (got --subset "
+                f"multi-question takes a context's questions from the first on (got --subset "
                 f"{','.join(request.subsets)}); give {','.join(self.subsets[: len(request.subsets)])}"
             )
-        if request.limit is not None and request.limit < 1:
-            raise BenchmarkError(f"multi-question needs --limit 1 or more, got {request.limit}")
         passages = self._passages(request)
         if passages.whole and len(request.lengths) > 1:
-            raise BenchmarkError(f"--data {request.data} holds contexts as they are; give one --length, as their label")
+            raise BenchmarkError(f"--data {request.data} has finished contexts; give one --length, as their label")
         if passages.whole and all(len(passage.questions) < 2 for passage in passages.found):
             raise BenchmarkError(
-                f"--data {request.data}: no two rows have an equal context; multi-question needs contexts with several "
-                "questions"
+                f"--data {request.data}: no two rows have the same context; multi-question needs contexts with "
+                "several questions"
             )
-        for length in () if passages.whole else request.lengths:
-            if length < SHORTEST:
-                raise BenchmarkError(f"multi-question needs --length {SHORTEST} or more, got {length}")
+        if not passages.whole:
+            self.check_lengths(request)
 
     def samples(self, request: Request, text: Text) -> list[Sample]:
         self.check(request)
@@ -78,7 +75,7 @@ class MultiQuestion(Benchmark):
             length = request.lengths[0] if request.lengths else None
             contexts: Iterator[Passage] = iter(passages.found[: request.limit])
             return [one for i, context in enumerate(contexts) for one in _samples(context, "data", i, most, length)]
-        count = self.default_limit if request.limit is None else request.limit
+        count = request.limit or self.default_limit
         found: list[Sample] = []
         for length in request.lengths or self.default_lengths:
             joiner = Joiner(passages.found, length, request.seed, text)
@@ -96,7 +93,7 @@ class MultiQuestion(Benchmark):
 
 
 class Joiner:
-    """Joins paragraphs to contexts of one length."""
+    """Joins paragraphs into contexts of one length."""
 
     def __init__(self, paragraphs: Sequence[Passage], length: int, seed: int, text: Text) -> None:
         self.stream = f"multi-question/{MultiQuestion.version}/{length}/{seed}"
@@ -108,7 +105,7 @@ class Joiner:
         whole = self.cost(self.paragraphs)
         if whole <= self.room or not self.paragraphs:
             raise BenchmarkError(
-                f"{self.what}: the {len(self.paragraphs)} paragraphs that fit take {whole} tokens; ask for "
+                f"{self.what}: the {len(self.paragraphs)} paragraphs that fit take {whole} tokens; use "
                 f"{'a longer' if not self.paragraphs else 'a shorter'} --length or give more paragraphs with --data"
             )
 
@@ -134,7 +131,7 @@ def _joined(paragraphs: Sequence[Passage]) -> str:
 
 
 def _wording(asked: Asked) -> tuple[str, str]:
-    """Question and answer prefix as they are fed."""
+    """Question and answer prefix as the model reads them."""
     if asked.answer_prefix is not None:
         return asked.question, asked.answer_prefix
     return QUESTION.format(question=asked.question.strip()), ANSWER_PREFIX

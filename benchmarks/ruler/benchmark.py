@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from benchmarks import lmeval_prompts
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text, content_hash
-from benchmarks.registry import nearest_first, register
+from benchmarks.registry import register
 from benchmarks.ruler.rows import as_samples, choose, read_rows, score
 from benchmarks.ruler.source_texts import SOURCES
 from benchmarks.ruler.tasks.plan import Draft, Filler, Plan, Stream
 from benchmarks.ruler.tasks.words import wonderwords_version
-from benchmarks.sample_cache import frozen
-
-SHORTEST = 1024
+from benchmarks.sample_cache import cached_samples
 
 #: module of each subset, in RULER's order; imported only where something is generated
 FAMILIES = {
@@ -51,20 +49,20 @@ class Ruler(Benchmark):
     Texts and structure are as NVIDIA/RULER c3f5e3b writes them, with the prompts read from the installed lm-eval.
     Context, question and answer prefix, encoded as one text, plus the answer limit take at most ``length`` tokens, and
     one more unit (word, needle, noise line, document) would exceed it. The tokens of a chat template come on top.
-    Every sample has a seed of its own, so ``limit`` N gives the first N of the same stream, whatever else is asked for.
+    Every sample has its own seed, so ``limit`` N gives the first N of the same stream, whatever else is requested.
     They are kept under the user's cache folder (:mod:`benchmarks.sample_cache`).
 
     Seven subsets are made from published texts (:mod:`benchmarks.ruler.source_texts`): those of a ``--data`` folder,
     or the hub's for subsets that are requested by name. Without either they are left out, and :meth:`notes` says so.
 
     Unlike NVIDIA's scripts: samples are filled exactly; keys, values and variables are distinct within a sample; words
-    and documents are shuffled anew for each sample (there: by one fixed permutation, so that a question's own document
-    stands at the same place in all samples); sentences are found by rules (:mod:`benchmarks.ruler.tasks.essays`). Of a
-    HotpotQA question's ten documents the two that hold the answer are taken first, so that short lengths work; from ten
+    and documents are shuffled for each sample (there: by one fixed permutation, so that a question's own document
+    is at the same place in all samples); sentences are found by rules (:mod:`benchmarks.ruler.tasks.essays`). Of a
+    HotpotQA question's ten documents the two with the answer are taken first, so that short lengths work; from ten
     documents on there is no difference. Questions whose own documents do not fit are left out.
 
-    With ``--data`` FILE: all finished rows of the file, or the first ``limit`` of each subset. They say nothing of a
-    length: they are not filtered by ``--length``; a single one given is taken as their label, more are an error.
+    With ``--data`` FILE: all finished rows of the file, or the first ``limit`` of each subset. They are
+    not filtered by ``--length``: a single one is taken as their label, more are an error.
     """
 
     name = "ruler"
@@ -74,19 +72,18 @@ class Ruler(Benchmark):
     version = "1"
     subsets = tuple(FAMILIES)
     needs_data = tuple(SOURCES)
-    groups: ClassVar[dict[str, tuple[str, ...]]] = CATEGORIES
+    groups = CATEGORIES
     default_lengths = (4096,)
+    shortest = 1024
     default_limit = 100
 
     def check(self, request: Request) -> None:
-        check_names(self, request)
+        self.check_subsets(request)
         if request.data is not None and not request.data.is_dir():
             self._from_file(request.data, request)
             return
-        for length in request.lengths:
-            if length < SHORTEST:
-                raise BenchmarkError(f"ruler needs --length {SHORTEST} or more, got {length}")
-        # all that can be missing is looked for before a model is loaded
+        self.check_lengths(request)
+        # everything that can be missing is looked for before a model is loaded
         lmeval_prompts.templates()
         wonderwords_version()
         for subset in self._wanted(request):
@@ -101,7 +98,7 @@ class Ruler(Benchmark):
             return ()
         files = ", ".join(dict.fromkeys(SOURCES[name].files[0] for name in lacking))
         return (
-            f"ruler: {len(lacking)} of {len(self.subsets)} subsets not run, for want of their texts: "
+            f"ruler: {len(lacking)} of {len(self.subsets)} subsets not run because their texts are missing: "
             f"{', '.join(lacking)}. Give a folder with {files} as --data, or name them with --subset to take the texts "
             "from the Hugging Face hub.",
         )
@@ -110,7 +107,7 @@ class Ruler(Benchmark):
         self.check(request)
         if request.data is not None and not request.data.is_dir():
             return self._from_file(request.data, request)
-        count = self.default_limit if request.limit is None else request.limit
+        count = request.limit or self.default_limit
         return [
             sample
             for length in request.lengths or self.default_lengths
@@ -129,13 +126,16 @@ class Ruler(Benchmark):
         if request.data is not None and not found:
             files = ", ".join(dict.fromkeys(source.files[0] for source in SOURCES.values()))
             raise BenchmarkError(
-                f"--data {request.data} has none of {files}; give a folder with them, or a .jsonl file of finished rows"
+                f"--data {request.data} has none of {files}; give a folder that has some, or a .jsonl file of finished "
+                "rows"
             )
         return [name for name in self.subsets if name in found or name not in SOURCES]
 
     def _from_file(self, path: Path, request: Request) -> list[Sample]:
         if len(request.lengths) > 1:
-            raise BenchmarkError(f"--data {path} holds rows of one length, got --length {request.lengths}; give one")
+            raise BenchmarkError(
+                f"--data {path} has rows of one length, got --length {','.join(map(str, request.lengths))}; give one"
+            )
         rows = read_rows(path, self.subsets)
         chosen = choose(rows, self.subsets, request.subsets, request.limit, f"--data {path}")
         return as_samples(chosen, request.lengths[0] if request.lengths else None)
@@ -153,25 +153,15 @@ class Ruler(Benchmark):
         source = None
         if subset in SOURCES:
             source, key["source"] = SOURCES[subset].load(request.data)
-        return frozen(
+        return cached_samples(
             f"ruler-{subset}-{length}", key, count, lambda: generate(subset, length, request.seed, count, text, source)
         )
 
 
-def check_names(benchmark: Benchmark, request: Request) -> None:
-    """Raise :class:`BenchmarkError` on a subset that the benchmark lacks, or on a limit under 1."""
-    for subset in request.subsets:
-        if subset not in benchmark.subsets:
-            known = ", ".join(nearest_first(subset, benchmark.subsets))
-            raise BenchmarkError(f"{benchmark.name} has no subset {subset!r}; its subsets, nearest first: {known}")
-    if request.limit is not None and request.limit < 1:
-        raise BenchmarkError(f"{benchmark.name} needs --limit 1 or more, got {request.limit}")
-
-
 def generate(subset: str, length: int, seed: int, count: int, text: Text, source: Any = None) -> list[Sample]:
-    """The first ``count`` samples of one stream. Raises :class:`BenchmarkError` where a sample cannot be filled.
+    """The first ``count`` samples of one stream. Raises :class:`BenchmarkError` if a sample cannot be filled.
 
-    source   what :data:`benchmarks.ruler.source_texts.SOURCES` holds for the subset, loaded
+    source   the loaded content of the subset's entry in :data:`benchmarks.ruler.source_texts.SOURCES`
     """
     templates = lmeval_prompts.templates()
     limit = templates.max_new_tokens[subset]

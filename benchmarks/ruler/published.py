@@ -1,4 +1,4 @@
-"""The frozen RULER sets behind the published numbers of KV-cache pruning: ``simonjegou/ruler`` on the hub."""
+"""The fixed RULER sets behind the published numbers of KV-cache pruning: ``simonjegou/ruler`` on the hub."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from benchmarks import hub
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text
 from benchmarks.data_files import DataPath
 from benchmarks.registry import register
-from benchmarks.ruler.benchmark import Ruler, check_names
-from benchmarks.ruler.rows import COLUMNS, TAKES, as_samples, checked, choose, read_rows, score
+from benchmarks.ruler.benchmark import Ruler
+from benchmarks.ruler.rows import COLUMNS, EXPECTED, as_samples, checked, choose, read_rows, score
 
 DATA_SET = "simonjegou/ruler"
 
 
-class Published(Benchmark):
+class PublishedRuler(Benchmark):
     """All 13 subsets at one length, 500 rows each, made once with Llama 3.1's tokenizer and an older RULER; other
     models see somewhat more or fewer tokens. NVIDIA/kvpress reports its figures on these rows.
 
@@ -34,11 +34,13 @@ class Published(Benchmark):
     length: ClassVar[int]
 
     def check(self, request: Request) -> None:
-        check_names(self, request)
+        super().check(request)
+        choose(self._rows(request), self.subsets, request.subsets, request.limit, self._place(request))
+
+    def check_lengths(self, request: Request) -> None:
         for length in request.lengths:
             if length != self.length:
                 raise BenchmarkError(f"{self.name} has the length {self.length}, got --length {length}; leave it out")
-        choose(self._rows(request), self.subsets, request.subsets, request.limit, self._place(request))
 
     def samples(self, request: Request, text: Text) -> list[Sample]:
         rows = choose(self._rows(request), self.subsets, request.subsets, request.limit, self._place(request))
@@ -60,9 +62,9 @@ class Published(Benchmark):
     def _files(self, data: Path) -> list[Path]:
         if not data.is_dir():
             return [data]
-        DataPath(data, TAKES).files()  # a folder that cannot be listed is told here
+        DataPath(data, EXPECTED).files()  # fails on a folder that cannot be listed
         folder = data / str(self.length) if (data / str(self.length)).is_dir() else data
-        files = DataPath(folder, TAKES).files(".jsonl", ".parquet")
+        files = DataPath(folder, EXPECTED).files(".jsonl", ".parquet")
         if not files:
             columns = ", ".join(COLUMNS)
             raise BenchmarkError(f"--data {folder} has no .jsonl or .parquet file; its rows need the columns {columns}")
@@ -70,11 +72,13 @@ class Published(Benchmark):
 
 
 def _summary(length: int) -> str:
-    return f"the public RULER rows at {length:,} tokens that kvpress reports on (hub data set {DATA_SET}, 500 a subset)"
+    return (
+        f"the public RULER rows at {length:,} tokens that kvpress reports on (hub data set {DATA_SET}, 500 per subset)"
+    )
 
 
 @register
-class Ruler4k(Published):
+class Ruler4k(PublishedRuler):
     name = "ruler-4k"
     summary = _summary(4096)
     length = 4096
@@ -82,7 +86,7 @@ class Ruler4k(Published):
 
 
 @register
-class Ruler8k(Published):
+class Ruler8k(PublishedRuler):
     name = "ruler-8k"
     summary = _summary(8192)
     length = 8192
@@ -90,7 +94,7 @@ class Ruler8k(Published):
 
 
 @register
-class Ruler16k(Published):
+class Ruler16k(PublishedRuler):
     name = "ruler-16k"
     summary = _summary(16384)
     length = 16384

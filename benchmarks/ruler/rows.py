@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.base import BenchmarkError, Sample, Score, content_hash
-from benchmarks.data_files import DataPath, are_texts, check_columns, count_of, misfit, text_of
+from benchmarks.data_files import DataPath, are_texts, check_columns, count_of, text_of, wrong_value
 
 COLUMNS = ("context", "question", "answer_prefix", "answer", "task", "max_new_tokens")
-TAKES = f"a .jsonl or .parquet file with the columns {', '.join(COLUMNS)}"
+EXPECTED = f"a .jsonl or .parquet file with the columns {', '.join(COLUMNS)}"
 #: subsets where one right answer of several is enough
 ANY_ANSWER = ("qa_1", "qa_2")
 
@@ -20,10 +20,10 @@ def read_rows(path: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
     """The rows of a JSON-lines or parquet file, ``answer`` as a list, other columns left out.
 
     Raises :class:`BenchmarkError` with the file and the line number on the first row that is broken, lacks a column,
-    has a value of another type, or names a task that is not in ``tasks``.
+    has a value of the wrong type, or names a task that is not in ``tasks``.
     """
-    given = DataPath(path, TAKES)
-    found = given.table() if path.suffix == ".parquet" else given.objects()
+    given = DataPath(path, EXPECTED)
+    found = given.parquet() if path.suffix == ".parquet" else given.json_lines()
     rows = [checked(row, place, tasks) for place, row in found]
     if not rows:
         raise BenchmarkError(f"--data {path} has no rows; its lines need the columns {', '.join(COLUMNS)}")
@@ -40,7 +40,7 @@ def checked(row: dict[str, Any], place: str, tasks: Sequence[str]) -> dict[str, 
         raise BenchmarkError(f"{place}: unknown task {row['task']!r}; known: {', '.join(tasks)}")
     answers = [row["answer"]] if isinstance(row["answer"], str) else row["answer"]
     if not are_texts(answers) or not answers or not all(answer.strip() for answer in answers):
-        raise misfit(place, "answer", "a text or a list of texts, none of them empty", row["answer"])
+        raise wrong_value(place, "answer", "a text or a list of texts, none of them empty", row["answer"])
     count_of(row, "max_new_tokens", place, 1)
     return {**{name: row[name] for name in COLUMNS}, "answer": answers}
 
@@ -48,7 +48,7 @@ def checked(row: dict[str, Any], place: str, tasks: Sequence[str]) -> dict[str, 
 def choose(
     rows: list[dict[str, Any]], tasks: Sequence[str], wanted: Sequence[str], limit: int | None, place: str
 ) -> list[dict[str, Any]]:
-    """The first ``limit`` rows of each wanted task (none named: of every one that has rows), in the file's order."""
+    """The first ``limit`` rows of each wanted task (by default of every task that has rows), in the file's order."""
     present = [name for name in tasks if any(row["task"] == name for row in rows)]
     for name in wanted:
         if name not in present:
@@ -59,7 +59,7 @@ def choose(
 
 
 def as_samples(rows: list[dict[str, Any]], length: int | None, source: str = "ruler") -> list[Sample]:
-    """Rows as samples, in the file's order; a context that comes again is moved up to where it came first.
+    """Rows as samples, in the file's order; samples of one context are moved up to its first one.
 
     source   the benchmark, for the ids
     """

@@ -90,7 +90,7 @@ def _from_hub(source: Source) -> Loaded:
 
 @lru_cache(maxsize=8)
 def _from_files(source: Source, folder: Path, stamps: tuple[tuple[Path, int], ...]) -> Loaded:
-    contents = [DataPath(path, f"a folder whose {path.name} holds {source.form}").document() for path, _ in stamps]
+    contents = [DataPath(path, f"a folder whose {path.name} holds {source.form}").json() for path, _ in stamps]
     return _parsed(source, contents, ", ".join(str(path) for path, _ in stamps))
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from rich.table import Table
 
 import benchmarks.registry
-from benchmarks.base import Benchmark, BenchmarkError
-from benchmarks.registry import nearest_first
+from benchmarks.base import Benchmark, BenchmarkError, nearest_first
 from harness.analysis.subset_groups import group_means, label
 from harness.errors import HarnessError
 from harness.reporting.run_table import console
@@ -20,7 +19,7 @@ def score(name: str, predictions: Path) -> dict[str, Any]:
     """Mean score of each subset, of each group of subsets, and over all of them, on 0-100."""
     benchmark = _known(name)
     scores: dict[str, list[float]] = {}
-    for sample, prediction in benchmark.answered(predictions):
+    for sample, prediction in benchmark.read_predictions(predictions):
         scores.setdefault(sample.subset, []).append(benchmark.score(sample, prediction).score)
     if not scores:
         raise HarnessError(f"--predictions {predictions} has no predictions in its files")
@@ -46,13 +45,13 @@ def _known(name: str) -> Benchmark:
     else:
         if _reads(benchmark):
             return benchmark
-        told = f"{name} has no form of prediction files"
+        told = f"{name} has no format for prediction files"
     able = [other for other in benchmarks.registry.names() if _reads(benchmarks.registry.get(other))]
     raise HarnessError(f"{told}; benchmarks that have one, nearest first: {', '.join(nearest_first(name, able))}")
 
 
 def _reads(benchmark: Benchmark) -> bool:
-    return type(benchmark).answered is not Benchmark.answered
+    return type(benchmark).read_predictions is not Benchmark.read_predictions
 
 
 def print_scores(result: dict[str, Any]) -> None:

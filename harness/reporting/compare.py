@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from benchmarks.registry import nearest_first
+from benchmarks.base import nearest_first
 from harness.analysis.paired_tests import compare, contexts_of, scores_of
 from harness.analysis.run_reader import Reading, read
 from harness.errors import HarnessError

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.registry import nearest_first
+from benchmarks.base import nearest_first
 from harness.analysis.boards import boards
 from harness.analysis.run_reader import find
 from harness.errors import HarnessError

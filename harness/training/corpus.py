@@ -80,7 +80,7 @@ class JsonlCorpus:
 
 
 def _text(line: bytes, given: DataPath, number: int) -> str:
-    place, row = given.object_of(line, number)
+    place, row = given.parse_line(line, number)
     check_columns(row, (COLUMN,), place)
     return text_of(row, COLUMN, place)
 

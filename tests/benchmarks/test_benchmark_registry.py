@@ -68,7 +68,7 @@ def test_broken_plugin_shows_its_error_when_asked_for_and_hinders_no_other(plugi
         BenchmarkError, match=r"'bad' comes from a plugin that did not load .ImportError: no module named"
     ):
         registry.get("bad")
-    with pytest.raises(BenchmarkError, match=r"package:wrong is no subclass"):
+    with pytest.raises(BenchmarkError, match=r"package:wrong is not a subclass"):
         registry.get("wrong")
     assert type(registry.get("toy")) is Toy
 

@@ -1,4 +1,4 @@
-"""``--data`` as a clumsy user gives it: one message, in one wording for all benchmarks, and no traceback."""
+"""``--data`` with every kind of fault: one message, in the same words for all benchmarks, and no traceback."""
 
 from __future__ import annotations
 
@@ -11,127 +11,205 @@ import pytest
 
 import benchmarks.registry
 from benchmarks.base import BenchmarkError, Request
-from benchmarks.data_files import DataPath, decoded
+from benchmarks.data_files import DataPath, parse_json
+from benchmarks.fidelity.text_windows import read_texts
+from tests.benchmarks.data_rows import ROWS, data_of
 
-ROWS: dict[str, dict[str, Any]] = {
-    "aime25": {"id": "1", "question": "1 + 1?", "answer": 2},
-    "multi-question": {"context": "Words.", "question": "Which?", "answers": ["a"]},
-    "ruler": {"context": "c", "question": "q", "answer_prefix": "", "answer": "x", "task": "vt", "max_new_tokens": 3},
-    "longbench": {"input": "q", "context": "c", "answers": ["a"], "length": 3, "all_classes": None},
-    "fidelity:text": {"text": "words and words"},
-}
-ROWS["ruler-4k"], ROWS["longbench_e"] = ROWS["ruler"], ROWS["longbench"]
 READERS = tuple(ROWS)
-
-
-def file_of(name: str, folder: Path, data: bytes) -> Path:
-    """A file with this content where the benchmark looks for its rows; what to give as ``--data``."""
-    folder.mkdir(exist_ok=True)
-    path = folder / ("hotpotqa.jsonl" if name.startswith("longbench") else "rows.jsonl")
-    path.write_bytes(data)
-    return folder if name.startswith("longbench") else path
+JSON = json.dumps
 
 
 def read(name: str, data: Path) -> None:
     """All that a benchmark reads before a run."""
-    benchmark = benchmarks.registry.get(name)
-    request = Request(data=data)
-    benchmark.check(request)
+    benchmarks.registry.get(name).check(Request(data=data))
     if name == "fidelity:text":
-        from benchmarks.fidelity.text_windows import read_texts
-
         read_texts(data)
 
 
 def refusal(name: str, data: Path) -> str:
     with pytest.raises(BenchmarkError) as error:
         read(name, data)
-    text = str(error.value)
-    assert "\n" not in text and len(text) < 900
-    return text
+    message = str(error.value)
+    assert "\n" not in message and len(message) < 900
+    return message
 
 
 LINES = [
-    (b'{"id": ', "no JSON (Expecting value, column "),
-    (b"[1, 2]", "a JSON object is needed, got a list; give "),
-    (b"7", "a JSON object is needed, got a number; give "),
-    (b"null", "a JSON object is needed, got null; give "),
-    (b"[" * 20_000, "no JSON (nested too deeply); mend or remove the line"),
-    (b'{"id": ' + b"9" * 5000 + b"}", "no JSON (a number with too many digits); mend or remove the line"),
-    (b'{"id": "\\ud800"}', "no JSON (half of a surrogate pair, which is no character); mend or remove the line"),
+    (b'{"id": ', "not valid JSON (Expecting value, column "),
+    (b"[1, 2]", "expected a JSON object, got a list; give "),
+    (b"7", "expected a JSON object, got a number; give "),
+    (b"null", "expected a JSON object, got null; give "),
+    (b"[" * 20_000, "not valid JSON (nested too deeply); correct or remove the line"),
+    (b'{"id": ' + b"9" * 5000 + b"}", "not valid JSON (a number with too many digits); correct or remove the line"),
+    (b'{"id": "\\ud800"}', "not valid JSON (half of a surrogate pair, which is not a character); correct or remove"),
     (b"{}", "no column "),
 ]
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_broken_line_is_told_in_the_same_words_by_all(name: str, tmp_path: Path) -> None:
-    whole = json.dumps(ROWS[name]).encode() + b"\n"
+def test_all_benchmarks_report_a_broken_line_in_the_same_words(name: str, tmp_path: Path) -> None:
+    whole = JSON(ROWS[name]).encode() + b"\n"
     for number, (line, message) in enumerate(LINES):
-        data = file_of(name, tmp_path / str(number), whole + b"\n" + line + b"\n" + whole)
-        told = refusal(name, data)
-        assert ".jsonl, line 3: " in told and message in told, told
-    told = refusal(name, file_of(name, tmp_path / "latin", whole + '{"id": "é"}\n'.encode("latin-1")))
-    assert "rows.jsonl is no UTF-8 text (line 2: " in told.replace("hotpotqa", "rows") and "; give " in told
-
-
-@pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("data", ["x" * 400, "a\0b"])
-def test_a_path_that_cannot_be_looked_at(name: str, data: str) -> None:
-    with pytest.raises(BenchmarkError, match=r"--data .* cannot be read: .*give a path that this user can open"):
-        read(name, Path(data))
+        data = data_of(name, tmp_path / str(number), whole + b"\n" + line + b"\n" + whole)
+        found = refusal(name, data)
+        assert ".jsonl, line 3: " in found and message in found, found
+    found = refusal(name, data_of(name, tmp_path / "latin", whole + '{"id": "é"}\n'.encode("latin-1")))
+    assert ".jsonl is not UTF-8 text (line 2: " in found and "; give " in found
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_folder_whose_file_is_a_folder(name: str, tmp_path: Path) -> None:
-    folder = tmp_path / ("hotpotqa.jsonl" if name.startswith("longbench") else "rows.jsonl")
-    folder.mkdir()
-    told = refusal(name, tmp_path)
-    assert f"--data {tmp_path}" in told
+    (tmp_path / ("hotpotqa.jsonl" if name.startswith("longbench") else "rows.jsonl")).mkdir()
+    assert f"--data {tmp_path}" in refusal(name, tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize("name", READERS)
-def test_a_closed_folder_is_not_taken_for_an_empty_one(name: str, tmp_path: Path) -> None:
-    file_of(name, tmp_path / "closed", json.dumps(ROWS[name]).encode())
+def test_a_closed_folder_is_not_mistaken_for_an_empty_one(name: str, tmp_path: Path) -> None:
+    data_of(name, tmp_path / "closed", JSON(ROWS[name]).encode())
     (tmp_path / "closed").chmod(0)
     try:
-        told = refusal(name, tmp_path / "closed")
+        found = refusal(name, tmp_path / "closed")
     finally:
         (tmp_path / "closed").chmod(0o700)
-    assert "Permission denied" in told or "is a folder" in told
+    assert "Permission denied" in found or "is a folder" in found
 
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 def test_line_ends_and_a_byte_order_mark_change_nothing(name: str, ending: str, tmp_path: Path) -> None:
     other = {**ROWS[name], "id": "2", "question": "Why?"}
-    lines = [json.dumps(row, ensure_ascii=False) for row in (ROWS[name], other)]
-    read(name, file_of(name, tmp_path / "a", ("\ufeff" + ending.join([*lines, ""])).encode()))
+    lines = [JSON(row, ensure_ascii=False) for row in (ROWS[name], other)]
+    read(name, data_of(name, tmp_path / "a", ("\ufeff" + ending.join([*lines, ""])).encode()))
+
+
+NOT_EMPTY = "must be a text that is not empty, got "
+NUMBER = "answer must be a whole number from 0 to 999, got "
 
 
 @pytest.mark.parametrize(
-    ("name", "column", "value"),
+    ("name", "changes", "message"),
     [
-        ("ruler", "context", "  "),
-        ("ruler", "answer", [" "]),
-        ("ruler", "question", None),
-        ("ruler", "max_new_tokens", 1.5),
-        ("longbench", "length", -1),
-        ("longbench", "input", ["q"]),
-        ("longbench", "answers", {"text": ["a"]}),
-        ("multi-question", "context", "\n"),
-        ("multi-question", "answers", [["a"]]),
-        ("multi-question", "question", {"text": "q"}),
-        ("aime25", "id", 7),
-        ("aime25", "question", [1]),
-        ("aime25", "answer", 10**30),
-        ("fidelity:text", "text", None),
+        ("aime25", {"id": 7}, f"id {NOT_EMPTY}7"),
+        ("aime25", {"question": [1]}, f"question {NOT_EMPTY}[1]"),
+        ("aime25", {"question": " "}, f'question {NOT_EMPTY}" "'),
+        *(("aime25", {"answer": bad}, NUMBER + JSON(bad)) for bad in ("1000", "-1", True, 7.5, 10**30)),
+        ("aime25", {"id": None}, "no column id; required: id, question, answer"),
+        ("aime25", {"answer": None}, "no column answer; required: id, question, answer"),
+        ("fidelity:text", {"text": None}, "text must be a text, got null"),
+        ("longbench", {"context": None}, "context must be a text, got null"),
+        ("longbench", {"input": ["q"]}, 'input must be a text, got ["q"]'),
+        ("longbench", {"length": -1}, "length must be a whole number of 0 or more, got -1"),
+        ("longbench", {"length": "3"}, 'length must be a whole number of 0 or more, got "3"'),
+        ("longbench", {"length": True}, "length must be a whole number of 0 or more, got true"),
+        *(
+            ("longbench", {"answers": bad}, "answers must be a list of texts, got " + JSON(bad))
+            for bad in ([], "one", [1], {"text": ["a"]})
+        ),
+        ("longbench", {"all_classes": "x"}, 'all_classes must be a list of texts, got "x"'),
+        ("multi-question", {"context": "\n"}, f'context {NOT_EMPTY}"\\n"'),
+        ("multi-question", {"question": {"text": "q"}}, f'question {NOT_EMPTY}{{"text": "q"}}'),
+        ("multi-question", {"question": " "}, f'question {NOT_EMPTY}" "'),
+        ("multi-question", {"answers": [["a"]]}, 'answers must be a text or a list of texts, got [["a"]]'),
+        ("multi-question", {"max_new_tokens": 0}, "max_new_tokens must be a whole number of 1 or more, got 0"),
+        ("multi-question", {"answer_prefix": 1}, "answer_prefix must be a text, got 1"),
+        ("ruler", {"context": "  "}, f'context {NOT_EMPTY}"  "'),
+        ("ruler", {"context": 3}, f"context {NOT_EMPTY}3"),
+        ("ruler", {"question": None}, "question must be a text, got null"),
+        ("ruler", {"task": "vtt"}, "unknown task 'vtt'; known: niah_single_1, "),
+        *(
+            ("ruler", {"answer": bad}, "answer must be a text or a list of texts, none of them empty, got " + JSON(bad))
+            for bad in ([], "", [7], [" "])
+        ),
+        *(
+            ("ruler", {"max_new_tokens": bad}, "max_new_tokens must be a whole number of 1 or more, got " + JSON(bad))
+            for bad in (0, 1.5, "32", True)
+        ),
     ],
 )
-def test_a_value_of_another_kind_is_told_with_its_column(name: str, column: str, value: Any, tmp_path: Path) -> None:
-    row = {**ROWS[name], column: value}
-    told = refusal(name, file_of(name, tmp_path, json.dumps(row).encode()))
-    assert f", line 1: {column} must be " in told and f"got {json.dumps(value)}" in told
+def test_a_wrong_value_is_named_with_its_column(
+    name: str, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    lines = [JSON(ROWS[name]), JSON({**ROWS[name], "id": "2", **changes})]
+    assert f".jsonl, line 2: {message}" in refusal(name, data_of(name, tmp_path, "\n".join(lines).encode()))
+
+
+@pytest.mark.parametrize(
+    ("name", "subset", "content", "message"),
+    [
+        ("aime25", "", JSON(ROWS["aime25"]) * 1 + "\n" + JSON(ROWS["aime25"]), "line 2: the id '1' appears twice"),
+        ("aime25", "", "\n", "has no rows; its lines need the columns id, question, answer"),
+        ("ruler", "", "", "has no rows; its lines need the columns context, "),
+        ("fidelity:text", "", '{"text": " "}\n', "holds no text; give a file that has some"),
+        ("longbench", "trec", JSON(ROWS["longbench"]), "line 1: all_classes must be a list of texts, got null"),
+        ("longbench", "passage_retrieval_en", JSON(ROWS["longbench"]), "passage_retrieval_en must be texts that name"),
+        ("longbench", "trec", '{"input": "x"}', "line 1: no column context, answers, length, all_classes; required: "),
+        ("longbench", "other", "", "has no SUBSET.jsonl of any of: narrativeqa, "),
+        ("multi-question", "", JSON(ROWS["multi-question"]), "no two rows have the same context"),
+        (
+            "multi-question",
+            "",
+            JSON({**ROWS["multi-question"], "answers": []}),
+            "has no question with an answer; give ",
+        ),
+    ],
+)
+def test_a_faulty_file_is_named(name: str, subset: str, content: str, message: str, tmp_path: Path) -> None:
+    assert message in refusal(name, data_of(name, tmp_path, content.encode(), subset))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "content", "message"),
+    [
+        ("aime25", "", None, "is a folder; aime25 takes a .jsonl file with the columns id, question, answer"),
+        ("aime25", "gone.jsonl", None, "cannot be read: No such file"),
+        ("fidelity:text", "", None, "is a folder without .txt or .jsonl files; give one that has some"),
+        ("fidelity:text", "gone.txt", None, "cannot be read: No such file"),
+        ("fidelity:text", "a.txt", b"\xff\xfe\xff", "is not UTF-8 text (line 1: "),
+        ("longbench", "gone", None, "does not exist; give a folder of SUBSET.jsonl files"),
+        ("longbench", "hotpotqa.jsonl", b"", "is not a folder; give a folder of SUBSET.jsonl"),
+        ("multi-question", "gone.json", None, "cannot be read: No such file"),
+        ("multi-question", "a.txt", b"x", "is in no known format; give a SQuAD .json file"),
+        ("multi-question", "squad.json", b"[1]", "is not in SQuAD's layout (an object whose data lists"),
+        (
+            "multi-question",
+            "squad.json",
+            b'{"data": 3}',
+            "is not in SQuAD's layout (an object whose data lists",
+        ),
+        ("multi-question", "squad.json", b'{"data": [{"title": "t"}]}', "is not in SQuAD's layout (no 'paragraphs'"),
+        ("multi-question", "squad.json", b"[" * 20_000, "not valid JSON (nested too deeply); give a SQuAD .json file"),
+        (
+            "ruler",
+            "",
+            None,
+            "has none of paul_graham/*.json, squad/*.json, hotpotqa/*.json; give a folder",
+        ),
+        ("ruler", "gone.jsonl", None, "cannot be read: No such file"),
+        ("ruler", "rows.parquet", b"PAR1 and no more", "rows.parquet is not a parquet file ("),
+        ("ruler-4k", "", None, "has no .jsonl or .parquet file; its rows need the columns context, "),
+    ],
+)
+def test_a_path_with_something_else(name: str, place: str, content: bytes | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / place if place else tmp_path
+    if content is not None:
+        path.write_bytes(content)
+    assert message in refusal(name, path)
+
+
+def test_files_of_two_kinds(tmp_path: Path) -> None:
+    for name in ("a.json", "b.jsonl"):
+        (tmp_path / name).write_text("{}")
+    assert "a folder with files of one kind" in refusal("multi-question", tmp_path)
+
+
+def test_parquet_with_a_column_of_the_wrong_type(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    row = {name: [value] for name, value in ROWS["ruler"].items()}
+    parquet.write_table(pa.table({**row, "context": [b"bytes"]}), tmp_path / "rows.parquet")
+    assert f"rows.parquet, row 1: context {NOT_EMPTY}" in refusal("ruler", tmp_path / "rows.parquet")
 
 
 def test_texts_keep_what_reading_them_as_text_gave(tmp_path: Path) -> None:
@@ -144,33 +222,9 @@ def test_texts_keep_what_reading_them_as_text_gave(tmp_path: Path) -> None:
 
 def test_characters_that_look_like_line_ends_stay_in_a_row(tmp_path: Path) -> None:
     path, text = tmp_path / "rows.jsonl", "a\u2028b\x85c\u2029d"
-    path.write_text(json.dumps({"text": text}, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert [row for _, row in DataPath(path, "").objects()] == [{"text": text}]
+    path.write_text(JSON({"text": text}, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert [row for _, row in DataPath(path, "").json_lines()] == [{"text": text}]
 
 
 def test_a_pair_of_surrogates_is_a_character() -> None:
-    assert decoded('"\\ud83d\\ude00"', "here") == "\U0001f600"
-
-
-def test_parquet_of_another_kind(tmp_path: Path) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    path = tmp_path / "rows.parquet"
-    row = {name: [value] for name, value in ROWS["ruler"].items()}
-    parquet.write_table(pa.table({**row, "context": [b"bytes"]}), path)
-    assert "rows.parquet, row 1: context must be a text that is not empty, got " in refusal("ruler", path)
-    path.write_bytes(b"PAR1 and no more")
-    assert "rows.parquet is no parquet file (" in refusal("ruler", path)
-
-
-def test_squad_of_another_layout(tmp_path: Path) -> None:
-    path = tmp_path / "squad.json"
-    for content, message in (
-        ("[1]", "is not laid out as SQuAD (an object whose data lists articles"),
-        ('{"data": 3}', "is not laid out as SQuAD (an object whose data lists articles"),
-        ('{"data": [{"title": "t"}]}', "is not laid out as SQuAD (no 'paragraphs' where there should be one); give "),
-        ("[" * 20_000, "no JSON (nested too deeply); give a SQuAD .json file"),
-    ):
-        path.write_text(content, "utf-8")
-        assert message in refusal("multi-question", path)
+    assert parse_json('"\\ud83d\\ude00"', "here") == "\U0001f600"

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import random
 import re
-from pathlib import Path
 
 import pytest
 
 from benchmarks import needles
-from benchmarks.base import BenchmarkError, Request, Sample, Text, content_hash
+from benchmarks.base import Request, Sample, Text, content_hash
 from benchmarks.registry import get
 
 BENCHMARK = get("needles")
@@ -79,17 +78,3 @@ def test_score(text: Text, prediction: str, score: float) -> None:
     sample = samples(text, limit=1)[0]
     sample = Sample.from_json({**sample.to_json(), "references": ["1234567"]})
     assert BENCHMARK.score(sample, prediction).score == score
-
-
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        (Request(data=Path("rows.jsonl")), "takes no --data"),
-        (Request(subsets=("keys_3",)), "no subset 'keys_3'; its subsets: keys_1, keys_2, keys_4, keys_8"),
-        (Request(lengths=(1024, 255)), "--length 256 or more, got 255"),
-        (Request(limit=0), "--limit 1 or more, got 0"),
-    ],
-)
-def test_bad_requests(request_: Request, message: str) -> None:
-    with pytest.raises(BenchmarkError, match=message):
-        BENCHMARK.check(request_)

@@ -76,7 +76,7 @@ def test_mistakes(cli: Cli, tmp_path: Path) -> None:
     able = "benchmarks that have one, nearest first: longbench_e, longbench"
     told(f"unknown benchmark 'longbenhc_e'; {able}", "--benchmark", "longbenhc_e", "--predictions", folder)
     told(
-        "needles has no form of prediction files; benchmarks that have",
+        "needles has no format for prediction files; benchmarks that have",
         "--benchmark",
         "needles",
         "--predictions",

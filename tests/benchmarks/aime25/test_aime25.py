@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 import benchmarks.registry
 from benchmarks import hub
-from benchmarks.base import BenchmarkError, Request, Sample, Text
+from benchmarks.base import Request, Sample, Text
 
 ROWS = [
     {"id": "first", "question": "What is $6 \\cdot 7$?", "answer": "42"},
@@ -71,56 +70,6 @@ def test_all_thirty_problems_of_the_real_file_score_100_with_their_answers(text:
     for one in found:
         score = benchmark.score(one, f"\\boxed{{{one.references[0]}}}")
         assert (score.score, score.metrics) == (100, {"answered": 1, "math_verify": 1})
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ("{half", "no JSON (Expecting property name enclosed in double quotes, column 2); mend or remove the line"),
-        ("[1]", "a JSON object is needed, got a list; give a .jsonl file with the columns id, question, answer"),
-        ({"id": "x", "question": "q"}, "no column answer; needed: id, question, answer"),
-        ({"question": "q", "answer": "1"}, "no column id; needed: id, question, answer"),
-        ({"id": "x", "answer": "1"}, "no column question; needed: id, question, answer"),
-        ({"id": "x", "question": " ", "answer": "1"}, 'question must be a text that is not empty, got " "'),
-        ({"id": 3, "question": "q", "answer": "1"}, "id must be a text that is not empty, got 3"),
-        ({"id": "x", "question": "q", "answer": "1000"}, 'answer must be a whole number from 0 to 999, got "1000"'),
-        ({"id": "x", "question": "q", "answer": "-1"}, 'answer must be a whole number from 0 to 999, got "-1"'),
-        ({"id": "x", "question": "q", "answer": True}, "answer must be a whole number from 0 to 999, got true"),
-        ({"id": "x", "question": "q", "answer": 7.5}, "answer must be a whole number from 0 to 999, got 7.5"),
-        ({"id": "first", "question": "q", "answer": "1"}, "the id 'first' comes twice"),
-    ],
-)
-def test_a_broken_line_is_named_by_file_and_number(tmp_path: Path, bad: Any, message: str) -> None:
-    path = write(tmp_path / "rows.jsonl", [ROWS[0], bad, ROWS[1]])
-    with pytest.raises(BenchmarkError, match=re.escape(f"{path}, line 2: {message}")):
-        benchmarks.registry.get("aime25").check(Request(data=path))
-
-
-def test_files_without_rows_are_refused(tmp_path: Path) -> None:
-    binary = tmp_path / "binary.jsonl"
-    binary.write_bytes(b"\xff\xfe")
-    empty = write(tmp_path / "empty.jsonl", [""])
-    for path, message in (
-        (tmp_path, "is a folder; aime25 takes a .jsonl file with the columns id, question, answer"),
-        (tmp_path / "missing.jsonl", "cannot be read: No such file"),
-        (binary, "is no UTF-8 text"),
-        (empty, "has no rows; its lines need the columns id, question, answer"),
-    ):
-        with pytest.raises(BenchmarkError, match=re.escape(f"--data {path} {message}")):
-            benchmarks.registry.get("aime25").check(Request(data=path))
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"subsets": ("aime24",)}, "aime25 has no subset 'aime24'; its one subset is aime25"),
-        ({"lengths": (4096,)}, "(got --length 4096); leave it out"),
-        ({"limit": 0}, "aime25 needs --limit 1 or more, got 0"),
-    ],
-)
-def test_what_the_benchmark_cannot_do_is_refused(file: Path, asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(BenchmarkError, match=re.escape(message)):
-        benchmarks.registry.get("aime25").check(Request(data=file, **asked))
 
 
 def test_rows_of_the_hub(monkeypatch: pytest.MonkeyPatch, text: Text) -> None:

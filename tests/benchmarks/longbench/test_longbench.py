@@ -12,7 +12,7 @@ import huggingface_hub
 import pytest
 
 from benchmarks import hub
-from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Text
+from benchmarks.base import BenchmarkError, Request, Sample, Text
 from benchmarks.longbench import prompts
 from benchmarks.longbench.benchmark import BARE, BUCKETS, CATEGORIES, EVEN_TASKS, TASKS
 from benchmarks.registry import get
@@ -124,59 +124,6 @@ def test_questions_on_one_document_are_neighbours(tmp_path: Path, text: Text) ->
     assert found[0].context_id == found[1].context_id
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"context": None}, "context must be a text, got null"),
-        ({"answers": []}, r"answers must be a list of texts, got \[\]"),
-        ({"answers": "one"}, 'answers must be a list of texts, got "one"'),
-        ({"answers": [1]}, "answers must be"),
-        ({"length": "3"}, 'length must be a whole number from 0, got "3"'),
-        ({"length": True}, "length must be"),
-        ({"all_classes": "x"}, "all_classes must be"),
-    ],
-)
-def test_broken_rows_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    data = write(tmp_path / "rows", hotpotqa=[ROW, {**ROW, **changes}])
-    with pytest.raises(BenchmarkError, match=rf"hotpotqa.jsonl, line 2: {message}"):
-        get("longbench").check(Request(data=data))
-
-
-def test_other_broken_lines_are_named(tmp_path: Path) -> None:
-    data = write(tmp_path / "rows", trec=[ROW])
-    with pytest.raises(BenchmarkError, match="line 1: all_classes must be"):
-        get("longbench").check(Request(data=data))
-    write(data, trec=[], passage_retrieval_en=[ROW])
-    with pytest.raises(BenchmarkError, match="line 1: answers of passage_retrieval_en must be texts that name"):
-        get("longbench").check(Request(data=data))
-    (data / "passage_retrieval_en.jsonl").write_bytes(b'\n{"input": "\xff"}')
-    with pytest.raises(
-        BenchmarkError,
-        match=r"is no UTF-8 text \(line 2: invalid start byte\); give JSON lines with the columns input, ",
-    ):
-        get("longbench").check(Request(data=data))
-    (data / "passage_retrieval_en.jsonl").write_text('{"input": "x"}\n[]')
-    with pytest.raises(BenchmarkError, match="line 1: no column context, answers, length, all_classes; needed: input"):
-        get("longbench").check(Request(data=data))
-
-
-def test_mistakes_about_the_request(tmp_path: Path) -> None:
-    data = write(tmp_path / "rows", hotpotqa=[ROW])
-    benchmark = get("longbench")
-    cases = [
-        (Request(subsets=("hotpot",), data=data), "no subset 'hotpot'; its subsets, nearest first: hotpotqa, "),
-        (Request(lengths=(4096,), data=data), r"takes no --length \(got 4096\): .* leave --length out"),
-        (Request(limit=0, data=data), "needs --limit 1 or more, got 0"),
-        (Request(subsets=("trec",), data=data), "has no rows of trec; it has hotpotqa"),
-        (Request(data=tmp_path / "none"), "none does not exist; give a folder of SUBSET.jsonl files"),
-        (Request(data=data / "hotpotqa.jsonl"), "is no folder; give a folder of SUBSET.jsonl"),
-        (Request(data=tmp_path), "has no SUBSET.jsonl of any of: narrativeqa, "),
-    ]
-    for request, message in cases:
-        with pytest.raises(BenchmarkError, match=message):
-            benchmark.check(request)
-
-
 def test_thudm_s_archive_gives_the_same_samples(tmp_path: Path, text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write(tmp_path / "rows", hotpotqa=numbered(3), hotpotqa_e=numbered(2, length=9000))
     archive = tmp_path / "data.zip"
@@ -283,8 +230,3 @@ def test_rows_of_longbench_e(tmp_path: Path, text: Text) -> None:
     assert [sample.subset for sample in limited] == ["qasper:0-4k", "hotpotqa:0-4k", "hotpotqa:8k+"]
     asked = samples(data, text, "longbench_e", subsets=("hotpotqa:8k+",))
     assert {sample.subset for sample in asked} == {"hotpotqa:8k+"} and len(asked) == 3
-
-
-def test_other_benchmarks_take_no_prediction_files(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError, match="needles has no form of prediction files"):
-        list(Benchmark.answered(get("needles"), tmp_path))

@@ -138,54 +138,10 @@ def test_the_first_line_is_scored(benchmark: Benchmark) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ([row("One.", "a?"), row("Two.", "b?")], "no two rows have an equal context"),
-        ([row("One.", "a?", answers=[])], "no question with an answer"),
-        ([{"context": "One.", "question": "a?"}], "line 1: no column answers"),
-        ([row("One.", "a?"), row("One.", "b?", answers=[3])], "line 2: answers must be"),
-        ([row("One.", " ")], "line 1: question must be a text"),
-        ([row("One.", "a?", max_new_tokens=0)], "line 1: max_new_tokens must be"),
-        ([row("One.", "a?", answer_prefix=1)], "line 1: answer_prefix must be"),
-    ],
+    ("length", "message"), [(255, "needs --length 256 or more"), (100_000, "use a shorter --length or give more")]
 )
-def test_broken_rows(
-    benchmark: Benchmark, rows: Callable[..., Path], lines: list[dict[str, Any]], message: str
+def test_lengths_that_cannot_be_filled(
+    benchmark: Benchmark, squad: Path, text: Text, length: int, message: str
 ) -> None:
     with pytest.raises(BenchmarkError, match=message):
-        benchmark.check(Request(data=rows(*lines)))
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"subsets": ("q9",)}, "no subset 'q9'"),
-        ({"subsets": ("q1", "q3")}, "from the first on.*give q1,q2"),
-        ({"limit": 0}, "--limit 1 or more"),
-        ({"lengths": (64,)}, "--length 256 or more"),
-        ({"lengths": (100_000,)}, "a shorter --length"),
-    ],
-)
-def test_requests_that_cannot_be_met(
-    benchmark: Benchmark, squad: Path, text: Text, asked: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(BenchmarkError, match=message):
-        benchmark.samples(Request(**{"data": squad, **asked}), text)
-
-
-def test_files_of_another_kind(benchmark: Benchmark, tmp_path: Path, squad: Path) -> None:
-    for name, content, message in (
-        ("a.txt", "x", "give a SQuAD .json file"),
-        ("b.json", "{", r"b.json: no JSON \(Expecting property name"),
-        ("c.json", '{"data": [{"paragraphs": [{"context": "x"}]}]}', "not laid out as SQuAD"),
-        ("d.jsonl", "[1]\n", "line 1: a JSON object is needed"),
-        ("e.jsonl", "{\n", "line 1: no JSON"),
-    ):
-        (tmp_path / name).write_text(content, "utf-8")
-        with pytest.raises(BenchmarkError, match=message):
-            benchmark.check(Request(data=tmp_path / name))
-    with pytest.raises(BenchmarkError, match="cannot be read"):
-        benchmark.check(Request(data=tmp_path / "gone.json"))
-    (squad.parent / "more.jsonl").write_text("{}", "utf-8")
-    with pytest.raises(BenchmarkError, match="a folder with files of one kind"):
-        benchmark.check(Request(data=squad.parent))
+        benchmark.samples(Request((length,), data=squad), text)

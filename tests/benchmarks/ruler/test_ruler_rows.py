@@ -85,59 +85,6 @@ def test_a_length_is_a_label(write: Callable[..., Path], text: Text) -> None:
         ask(path, text, lengths=(4096, 8192))
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        ("{'context'", "no JSON"),
-        ('["a list"]', "a JSON object is needed, got a list; give a .jsonl or .parquet file"),
-        ({k: v for k, v in ROW.items() if k not in ("answer", "task")}, "no column answer, task; needed: context, "),
-        (row(task="vtt"), "unknown task 'vtt'; known: niah_single_1, .*, vt, "),
-        (row(context=3), "context must be a text that is not empty, got 3"),
-        (row(answer=[]), "answer must be a text or a list of texts"),
-        (row(answer=[7]), r"got \[7\]"),
-        (row(answer=""), "none of them empty"),
-        (row(max_new_tokens=0), "max_new_tokens must be a whole number from 1, got 0"),
-        (row(max_new_tokens="32"), 'got "32"'),
-        (row(max_new_tokens=True), "got true"),
-    ],
-)
-def test_broken_line_is_named(write: Callable[..., Path], broken: dict[str, Any] | str, message: str) -> None:
-    path = write(ROW, "", broken, ROW)
-    with pytest.raises(BenchmarkError, match=rf"rows.jsonl, line 3: .*{message}"):
-        RULER.check(Request(data=path))
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError, match=r"missing.jsonl cannot be read: No such file"):
-        RULER.check(Request(data=tmp_path / "missing.jsonl"))
-    with pytest.raises(
-        BenchmarkError, match=r"has none of paul_graham/\*.json, squad/\*.json, hotpotqa/\*.json; .* or a .jsonl file"
-    ):
-        RULER.check(Request(data=tmp_path))
-    for content, message in ((b"", "has no rows"), (b'{"\xff', "no UTF-8 text")):
-        (tmp_path / "rows.jsonl").write_bytes(content)
-        with pytest.raises(BenchmarkError, match=message):
-            RULER.check(Request(data=tmp_path / "rows.jsonl"))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"subsets": ("niah_multikey",)}, "no subset 'niah_multikey'; its subsets, nearest first: niah_multikey_1, "),
-        (
-            {"subsets": ("vt", "qa_1", "niah_single_2")},
-            r"baber/paul_graham_essays \(train\) is not in the cache .* HF_HUB_OFFLINE is set; .* as --data FOLDER",
-        ),
-        ({"lengths": (4096, 1023)}, "--length 1024 or more, got 1023"),
-        ({"limit": 0}, "--limit 1 or more, got 0"),
-    ],
-)
-def test_bad_requests(fields: dict[str, Any], message: str, text: Text) -> None:
-    for call in (RULER.check, lambda request: RULER.samples(request, text)):
-        with pytest.raises(BenchmarkError, match=message):
-            call(Request(**fields))
-
-
 def test_seven_subsets_need_data() -> None:
     assert RULER.needs_data == (
         "niah_single_2",

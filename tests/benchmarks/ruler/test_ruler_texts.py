@@ -309,7 +309,7 @@ def test_hub_is_left_alone_unless_a_subset_is_named(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("paul_graham/essays.json", "{", r"essays.json: no JSON .*; give .* PaulGrahamEssays.json"),
+        ("paul_graham/essays.json", "{", r"essays.json: not valid JSON .*; give .* PaulGrahamEssays.json"),
         ("paul_graham/essays.json", '{"title": 3}', r"not in the form of essays \(no 'text'\)"),
         ("paul_graham/essays.json", '{"text": " "}', "no essays in it"),
         ("squad/dev.json", '{"data": 5}', "not in the form of SQuAD"),
