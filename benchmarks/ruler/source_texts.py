@@ -1,4 +1,4 @@
-"""Texts of others that seven of RULER's subsets are made from: essays, SQuAD and HotpotQA, local or from the hub."""
+"""The published texts that seven of RULER's subsets are made from (essays, SQuAD, HotpotQA), local or from the hub."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from benchmarks.data_files import DataPath
 
 
 class Question(NamedTuple):
-    """A question and, as places in :attr:`Corpus.documents`, what it is asked about.
+    """A question and, as indices into :attr:`Corpus.documents`, the documents that it is about.
 
-    own    documents that hold the answer
-    near   documents that are laid beside them first: the rest of the article, or the question's own distractors
+    own    documents with the answer
+    near   documents that are added first: the rest of the article, or the question's own distractors
     """
 
     query: str
@@ -34,7 +34,7 @@ class Corpus(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What a source holds (a text or a :class:`Corpus`) and a hash of it."""
+    """A source's content (a text or a :class:`Corpus`) and a hash of it."""
 
     content: Any
     fingerprint: str
@@ -44,8 +44,8 @@ class Loaded(NamedTuple):
 class Source:
     """One body of texts.
 
-    files   where it may lie in a ``--data`` folder; the first pattern that any file fits is taken, with all its files
-    form    what such a file holds, for errors
+    files   patterns in a ``--data`` folder; all files of the first pattern that matches any are taken
+    form    what such a file contains, for errors
     hub     name, configuration and split of its data set
     parse   contents of all files, or the rows of the data set, to a text or corpus
     """
@@ -57,7 +57,7 @@ class Source:
     parse: Callable[[list[Any]], Any]
 
     def found(self, folder: Path) -> list[Path]:
-        """Its files in a folder, sorted; :class:`BenchmarkError` where the folder cannot be listed."""
+        """Its files in a folder, sorted; :class:`BenchmarkError` if the folder cannot be listed."""
         # glob silently skips a folder that cannot be listed
         DataPath(folder, f"a folder with {self.files[0]} ({self.form})").files()
         for pattern in self.files:
@@ -67,8 +67,8 @@ class Source:
         return []
 
     def load(self, folder: Path | None) -> Loaded:
-        """From a folder, or from the hub where there is none. Raises :class:`BenchmarkError` where it is missing or in
-        no known form."""
+        """From a folder, or from the hub if there is none. Raises :class:`BenchmarkError` if it is missing or in no
+        known layout."""
         if folder is None:
             return _from_hub(self)
         files = self.found(folder)
@@ -99,9 +99,11 @@ def _parsed(source: Source, contents: list[Any], place: str) -> Loaded:
         content = source.parse(contents)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         detail = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise BenchmarkError(f"{place}: not in the form of {source.name} ({detail}); needed: {source.form}") from error
+        raise BenchmarkError(
+            f"{place}: not in the layout of {source.name} ({detail}); expected {source.form}"
+        ) from error
     if not (content.questions if isinstance(content, Corpus) else content):
-        raise BenchmarkError(f"{place}: no {source.name} in it; needed: {source.form}")
+        raise BenchmarkError(f"{place} has no {source.name}; expected {source.form}")
     return Loaded(content, content_hash(content))
 
 
@@ -138,7 +140,7 @@ def _paragraphs(content: Any) -> Iterator[tuple[str, str, list[tuple[str, tuple[
 
 
 def _hotpotqa(contents: list[Any]) -> Corpus:
-    """HotpotQA's official JSON, or its rows on the hub, with ten documents a question. What comes twice counts once."""
+    """HotpotQA's official JSON, or its rows on the hub, with ten documents per question; repeats are dropped."""
     rows = [(row, _titled(row["context"], "sentences")) for content in contents for row in content]
     documents, places = _numbered(text for _, texts in rows for _, text in texts)
     questions = []
@@ -151,7 +153,7 @@ def _hotpotqa(contents: list[Any]) -> Corpus:
 
 
 def _titled(pairs: Any, second: str) -> list[tuple[str, str]]:
-    """(title, title and text) of documents in either form: a list of pairs, or a dict of two lists."""
+    """(title, title and text) of documents in either layout: a list of pairs, or a dict of two lists."""
     found = zip(pairs["title"], pairs[second], strict=True) if isinstance(pairs, dict) else pairs
     return [(title, f"{title}\n{''.join(text)}" if isinstance(text, list) else title) for title, text in found]
 

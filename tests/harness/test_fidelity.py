@@ -258,7 +258,7 @@ def test_a_context_too_long_to_be_read_is_truncated(evaluator: Callable[..., Eva
     [
         (("--benchmark", "toy", "--reference", "repeat"), "--reference repeat is for fidelity"),
         (("--benchmark", "fidelity:toy", "--reference", "again"), "unknown reference 'again'"),
-        (("--benchmark", "fidelity:toy", "--reference", "text"), "toy gives no text to read"),
+        (("--benchmark", "fidelity:toy", "--reference", "text"), "toy has no reference text"),
         (("--benchmark", "fidelity:text"), "needs --data"),
         (("--benchmark", "fidelity:toys"), "unknown benchmark 'toys'"),
         (("--benchmark", "fidelity:toy", "--rollouts", "2"), "answers greedily"),

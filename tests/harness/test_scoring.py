@@ -82,7 +82,7 @@ def test_mistakes(cli: Cli, tmp_path: Path) -> None:
         "--predictions",
         folder,
     )
-    told("nothing follows the name of needles", "--benchmark", "needles:x", "--predictions", folder)
+    told("needles takes nothing after its name", "--benchmark", "needles:x", "--predictions", folder)
     nowhere = tmp_path / "no" / "x.json"
     told("cannot be written", "--benchmark", "longbench", "--predictions", folder, "--json", nowhere)
     write(folder, pred=None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ import pytest
 
 from benchmarks.base import BenchmarkError, Request, Sample, Text
 from benchmarks.registry import get
-from benchmarks.ruler import benchmark as ruler
 
 RULER = get("ruler")
 ROW: dict[str, Any] = {
@@ -83,40 +80,3 @@ def test_a_length_is_a_label(write: Callable[..., Path], text: Text) -> None:
     assert ask(path, text, lengths=(4096,))[0].length == 4096
     with pytest.raises(BenchmarkError, match="rows of one length"):
         ask(path, text, lengths=(4096, 8192))
-
-
-def test_seven_subsets_need_data() -> None:
-    assert RULER.needs_data == (
-        "niah_single_2",
-        "niah_single_3",
-        "niah_multikey_1",
-        "niah_multivalue",
-        "niah_multiquery",
-        "qa_1",
-        "qa_2",
-    )
-    assert len(RULER.subsets) == 13
-
-
-def test_words_that_run_out_are_followed_by_pairs(text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks.ruler.tasks import cwe, words
-
-    few = words.lists()._replace(all=words.lists().all[:60])
-    monkeypatch.setattr(cwe, "lists", lambda: few)
-    (sample,) = ruler.generate("cwe", 4096, 0, 1, text)
-    listed = Counter(re.findall(r"\d+\. (.*?)(?= \d+\. |$)", sample.context.split("\n")[-2]))
-    single = {word for word in listed if word in few.all}
-    pairs = listed.keys() - single
-    assert len(single) == 60 and len(pairs) > 20
-    for pair in pairs:
-        halves = [(pair[:place], pair[place + 1 :]) for place, sign in enumerate(pair) if sign == "-"]
-        assert any(one in words.lists().adjectives and two in words.lists().nouns for one, two in halves)
-    assert {listed[word] for word in sample.references} == {30} and {listed[pair] for pair in pairs} == {3}
-
-
-def test_tokenizers_that_cannot_work() -> None:
-    characters = Text(lambda s: [ord(c) for c in s], lambda ids: "".join(map(chr, ids)), "characters")
-    with pytest.raises(BenchmarkError, match="worked example of ruler vt: its shortest prompt takes"):
-        ruler.generate("vt", 1024, 0, 1, characters)
-    with pytest.raises(BenchmarkError, match="the prompt cannot be filled"):
-        ruler.generate("niah_single_1", 1024, 0, 1, Text(lambda s: [], lambda ids: "", "none"))
