@@ -8,15 +8,15 @@ from typing import Any
 
 from benchmarks.base import BenchmarkError
 
-#: seconds that the hub has to say whether it has the data set
+#: seconds to wait for the hub's answer
 PATIENCE = 10.0
 
 
 def rows(name: str, config: str | None, split: str, hint: str) -> list[dict[str, Any]]:
-    """All rows of a split of the data set ``name``. ``hint`` says how a local copy is given.
+    """All rows of a split of the data set ``name``. ``hint`` says how to give a local copy.
 
-    The hub is asked for the data set once, before its library, which would try for 20 s and more, is let near it. With
-    ``HF_HUB_OFFLINE=1`` nothing is asked and a copy in the hub's cache will do.
+    The hub is asked for the data set once before its library is used, which would retry for 20 s and more. With
+    ``HF_HUB_OFFLINE=1`` only the hub's cache is used.
     Raises :class:`BenchmarkError` with the reason and the hint.
     """
     what = f"the data set {name}" + (f" ({config}, {split})" if config else f" ({split})")
@@ -28,7 +28,7 @@ def rows(name: str, config: str | None, split: str, hint: str) -> list[dict[str,
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         offline = _offline()
         where = "is not in the cache of the Hugging Face hub, and HF_HUB_OFFLINE is set" if offline else None
-        where = where or f"cannot be had from the Hugging Face hub ({reason})"
+        where = where or f"is not available from the Hugging Face hub ({reason})"
         raise BenchmarkError(f"{what} {where}; {hint}") from error
 
 
@@ -48,7 +48,7 @@ def file(data_set: str, path: str, hint: str) -> Path:
 
     hint   how to give a local copy instead, for the error
 
-    Raises :class:`BenchmarkError` where it cannot be had: at once with HF_HUB_OFFLINE=1, else after one attempt to
+    Raises :class:`BenchmarkError` if it is not available: at once with HF_HUB_OFFLINE=1, else after one attempt to
     reach the hub.
     """
     import huggingface_hub  # late: local rows need none of it
@@ -56,7 +56,7 @@ def file(data_set: str, path: str, hint: str) -> Path:
     kept = huggingface_hub.try_to_load_from_cache(data_set, path, repo_type="dataset")
     if isinstance(kept, str):
         return Path(kept)
-    what = f"{path} of the data set {data_set} cannot be had from the hub"
+    what = f"{path} of the data set {data_set} is not available from the hub"
     url = huggingface_hub.hf_hub_url(data_set, path, repo_type="dataset")
     if _offline():
         raise BenchmarkError(f"{what}: it is not in the local cache, and HF_HUB_OFFLINE is set; unset it, or {hint}")

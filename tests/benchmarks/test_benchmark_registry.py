@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import registry
 from benchmarks.base import Benchmark, BenchmarkError
+from tests.benchmarks.data_rows import ROWS, data_of
 
 
 class Toy(Benchmark):
@@ -61,7 +64,7 @@ def test_plugin_is_found(plugins: list[Point]) -> None:
     assert type(registry.get("toy")) is Toy
 
 
-def test_broken_plugin_shows_its_error_when_asked_for_and_hinders_no_other(plugins: list[Point]) -> None:
+def test_broken_plugin_shows_its_error_when_requested_and_hinders_no_other(plugins: list[Point]) -> None:
     plugins += [Point("bad", ImportError("no module named frob")), Point("toy", Toy), Point("wrong", int)]
     assert registry.names() == sorted([*registry.BUILT_IN, "toy"])
     with pytest.raises(
@@ -79,19 +82,21 @@ def test_plugin_cannot_replace_a_built_in(plugins: list[Point]) -> None:
     assert type(registry.get("needles")).__module__ == "benchmarks.needles"
 
 
-def test_benchmarks_import_no_model_code_and_are_imported_when_asked_for() -> None:
+def test_benchmarks_import_no_model_code_and_are_imported_when_requested(tmp_path: Path) -> None:
+    rows = data_of("aime25", tmp_path, json.dumps(ROWS["aime25"]).encode())
     code = """
 import sys
+from pathlib import Path
 from benchmarks import registry
 registry.names()
 assert "benchmarks.ruler.benchmark" not in sys.modules and "benchmarks.needles" not in sys.modules
 from benchmarks.base import Request
 for name in registry.BUILT_IN:
     registry.get(name)
-for name in ("ruler", "needles"):
-    registry.get(name).check(Request())
-heavy = {"torch", "transformers", "numpy", "datasets", "harness", "methods", "lm_eval", "wonderwords"}
+for name, data in (("ruler", None), ("needles", None), ("aime25", sys.argv[1])):
+    registry.get(name).check(Request(data=data and Path(data)))
+heavy = {"torch", "transformers", "numpy", "datasets", "harness", "methods", "lm_eval", "wonderwords", "math_verify"}
 print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code, str(rows)], capture_output=True, text=True, check=False)
     assert done.stdout == "[]\n", done.stderr

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,13 +19,65 @@ from benchmarks.registry import get
 
 
 @pytest.fixture
-def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """lm-eval's RULER folder, to be changed."""
-    folder = Path(shutil.copytree(lmeval_prompts._folder(), tmp_path / "ruler"))
-    monkeypatch.setattr(lmeval_prompts, "_folder", lambda *_: folder)
-    lmeval_prompts.templates.cache_clear()
-    yield folder
-    lmeval_prompts.templates.cache_clear()
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
+    """Makes a copy of lm-eval's folder of a benchmark, to be changed."""
+    original = lmeval_prompts._folder
+
+    def copy(benchmark: str) -> Path:
+        folder = Path(shutil.copytree(original(benchmark), tmp_path / benchmark))
+        monkeypatch.setattr(lmeval_prompts, "_folder", lambda *_: folder)
+        forget()
+        return folder
+
+    def forget() -> None:
+        lmeval_prompts.templates.cache_clear()
+        lmeval_prompts.longbench.cache_clear()
+
+    yield copy
+    forget()
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "file", "old", "new", "changed"),
+    [
+        ("ruler", "vt_utils.py", "assgined", "assigned", "vt_prefix"),
+        ("ruler", "niah_utils.py", "Some special", "Certain special", "niah"),
+        ("ruler", "prepare_niah.py", 'NEEDLE = "One', 'NEEDLE = "A', "needle"),
+        ("ruler", "qa_utils.py", "Document {i}", "Text {i}", "document"),
+        ("ruler", "cwe.yaml", "max_gen_toks: 120", "max_gen_toks: 121", "max_new_tokens"),
+        ("ruler", "fwe_utils.py", "CONFIG", "SETTINGS", "fwe, fwe_prefix"),
+        ("ruler", "cwe_utils.py", "import", "imp ort", "cwe, cwe_prefix"),
+        ("longbench", "lcc.yaml", "Next line of code", "The next line of code", "lcc"),
+        ("longbench", "gov_report.yaml", "max_gen_toks: 512", "max_gen_toks: 500", "gov_report"),
+        ("longbench", "trec.yaml", "{{question}}", "{{input}}", "trec"),
+        ("longbench", "vcsum.yaml", "task:", "[", "vcsum"),
+    ],
+)
+def test_a_changed_text_is_noticed(
+    copied: Callable[[str], Path], benchmark: str, file: str, old: str, new: str, changed: str
+) -> None:
+    path = copied(benchmark) / file
+    content = path.read_text("utf-8")
+    assert old in content
+    path.write_text(content.replace(old, new), "utf-8")
+    with pytest.raises(BenchmarkError, match=rf" than 0.4.13 in: {changed}; .*'lm-eval==0.4.13'"):
+        get(benchmark).check(Request())
+
+
+def test_missing_files_are_noticed(copied: Callable[[str], Path]) -> None:
+    folder = copied("ruler")
+    (folder / "vt_utils.py").unlink()
+    (folder / "fwe.yaml").unlink()
+    with pytest.raises(BenchmarkError, match="in: max_new_tokens, vt, vt_first, vt_next, vt_prefix;"):
+        lmeval_prompts.templates()
+
+
+def test_another_version_with_the_same_texts_is_accepted(
+    copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied("ruler")
+    monkeypatch.setattr(lmeval_prompts, "installed_version", lambda: "0.5.0")
+    assert lmeval_prompts.templates().noise.startswith("The grass is green.")
 
 
 def test_installed_lm_eval_has_the_pinned_texts() -> None:
@@ -73,36 +125,6 @@ def test_answer_limits() -> None:
     assert tuple(limits) == get("ruler").subsets
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "changed"),
-    [
-        ("vt_utils.py", "assgined", "assigned", "vt_prefix"),
-        ("niah_utils.py", "Some special", "Certain special", "niah"),
-        ("prepare_niah.py", 'NEEDLE = "One', 'NEEDLE = "A', "needle"),
-        ("qa_utils.py", "Document {i}", "Text {i}", "document"),
-        ("cwe.yaml", "max_gen_toks: 120", "max_gen_toks: 121", "max_new_tokens"),
-        ("fwe_utils.py", "CONFIG", "SETTINGS", "fwe, fwe_prefix"),
-        ("cwe_utils.py", "import", "imp ort", "cwe, cwe_prefix"),
-    ],
-)
-def test_another_text_is_noticed(copy: Path, file: str, old: str, new: str, changed: str) -> None:
-    content = (copy / file).read_text("utf-8")
-    assert old in content
-    (copy / file).write_text(content.replace(old, new), "utf-8")
-    with pytest.raises(BenchmarkError, match=rf"other RULER texts than 0.4.13 in: {changed}; .*'lm-eval==0.4.13'"):
-        get("ruler").check(Request())
-
-
-@pytest.fixture
-def longbench_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """lm-eval's LongBench folder, to be changed."""
-    folder = Path(shutil.copytree(lmeval_prompts._folder("longbench"), tmp_path / "longbench"))
-    monkeypatch.setattr(lmeval_prompts, "_folder", lambda *_: folder)
-    lmeval_prompts.longbench.cache_clear()
-    yield folder
-    lmeval_prompts.longbench.cache_clear()
-
-
 def test_installed_lm_eval_has_the_pinned_longbench_prompts() -> None:
     found = {name: lmeval_prompts._hash(task) for name, task in lmeval_prompts.raw_longbench().items()}
     assert found == lmeval_prompts.LONGBENCH_HASHES
@@ -114,35 +136,6 @@ def test_longbench_e_has_the_same_prompts_and_limits() -> None:
         even = lmeval_prompts._task_file(f"{name}_e.yaml", "longbench")
         if even:
             assert (even["doc_to_text"], lmeval_prompts._limit_of(even)) == task
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new", "changed"),
-    [
-        ("lcc.yaml", "Next line of code", "The next line of code", "lcc"),
-        ("gov_report.yaml", "max_gen_toks: 512", "max_gen_toks: 500", "gov_report"),
-        ("trec.yaml", "{{question}}", "{{input}}", "trec"),
-        ("vcsum.yaml", "task:", "[", "vcsum"),
-    ],
-)
-def test_another_longbench_prompt_is_noticed(longbench_copy: Path, file: str, old: str, new: str, changed: str) -> None:
-    content = (longbench_copy / file).read_text("utf-8")
-    assert old in content
-    (longbench_copy / file).write_text(content.replace(old, new), "utf-8")
-    with pytest.raises(BenchmarkError, match=rf"prompts or answer limits than 0.4.13 in: {changed}; .*==0.4.13'"):
-        get("longbench").check(Request())
-
-
-def test_missing_files_are_noticed(copy: Path) -> None:
-    (copy / "vt_utils.py").unlink()
-    (copy / "fwe.yaml").unlink()
-    with pytest.raises(BenchmarkError, match="in: max_new_tokens, vt, vt_first, vt_next, vt_prefix;"):
-        lmeval_prompts.templates()
-
-
-def test_another_version_with_the_same_texts_will_do(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lmeval_prompts, "installed_version", lambda: "0.5.0")
-    assert lmeval_prompts.templates().noise.startswith("The grass is green.")
 
 
 def test_missing_lm_eval(monkeypatch: pytest.MonkeyPatch) -> None:

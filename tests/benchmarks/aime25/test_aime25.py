@@ -14,6 +14,7 @@ import pytest
 import benchmarks.registry
 from benchmarks import hub
 from benchmarks.base import Request, Sample, Text
+from tests.benchmarks.conftest import shared
 
 ROWS = [
     {"id": "first", "question": "What is $6 \\cdot 7$?", "answer": "42"},
@@ -53,23 +54,13 @@ def test_rows_become_problems_with_the_settings_of_the_benchmark(file: Path, tex
     assert samples(text, data=file, subsets=("aime25",)) == found
 
 
-def test_the_right_answer_in_a_box_scores_100(file: Path, text: Text) -> None:
-    benchmark = benchmarks.registry.get("aime25")
-    for one in samples(text, data=file):
-        assert benchmark.score(one, f"So it is \\boxed{{{one.references[0]}}}.").score == 100
-        assert benchmark.score(one, f"So it is {one.references[0]}.").score == 0
-
-
 def test_all_thirty_problems_of_the_real_file_score_100_with_their_answers(text: Text) -> None:
-    root = Path(os.environ.get("KVPRUNE_SHARED") or Path(__file__).parents[3].parent / "shared")
-    path = root / "data" / "aime" / "aime25.jsonl"
-    if not path.is_file():
-        pytest.skip(f"needs {path} (set KVPRUNE_SHARED)")
-    benchmark, found = benchmarks.registry.get("aime25"), samples(text, data=path)
+    benchmark, found = benchmarks.registry.get("aime25"), samples(text, data=shared("aime", "aime25.jsonl"))
     assert len({one.sample_id for one in found}) == 30
     for one in found:
         score = benchmark.score(one, f"\\boxed{{{one.references[0]}}}")
         assert (score.score, score.metrics) == (100, {"answered": 1, "math_verify": 1})
+        assert benchmark.score(one, f"So it is {one.references[0]}.").score == 0
 
 
 def test_rows_of_the_hub(monkeypatch: pytest.MonkeyPatch, text: Text) -> None:
@@ -103,15 +94,3 @@ def test_offline_nothing_is_tried_over_the_network(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "give its rows with --data FILE.jsonl, columns id, question, answer" in done.stdout
-
-
-def test_neither_math_verify_nor_datasets_is_imported_before_it_is_needed(file: Path) -> None:
-    script = (
-        "import sys\nfrom pathlib import Path\nfrom benchmarks import registry\nfrom benchmarks.base import Request\n"
-        f"registry.get('aime25').check(Request(data=Path({str(file)!r})))\n"
-        "print([name for name in ('math_verify', 'sympy', 'datasets', 'torch') if name in sys.modules])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"

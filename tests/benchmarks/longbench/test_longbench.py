@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import huggingface_hub
 import pytest
 
 from benchmarks import hub
@@ -47,27 +45,27 @@ def samples(data: Path, text: Text, name: str = "longbench", **more: Any) -> lis
     return get(name).samples(request, text)
 
 
-def test_prompts_are_thudm_s(longbench_data: Path) -> None:
-    theirs = json.loads((longbench_data / "config" / "dataset2prompt.json").read_text("utf-8"))
-    limits = json.loads((longbench_data / "config" / "dataset2maxlen.json").read_text("utf-8"))
-    named = {"{{context}}": "{context}", "{{question}}": "{input}"}
-    for subset in TASKS:
-        ours = prompts.template(subset)
-        for field, their_name in named.items():
-            ours = ours.replace(field, their_name)
-        assert ours == theirs[subset]
+def test_prompts_are_thudms(longbench_data: Path) -> None:
+    theirs, limits = (
+        json.loads((longbench_data / "config" / f"dataset2{name}.json").read_text("utf-8"))
+        for name in ("prompt", "maxlen")
+    )
+    fields = [("{{context}}", "{context}"), ("{{question}}", "{input}")]
+    ours = {subset: prompts.template(subset) for subset in TASKS}
+    for field, their_name in fields:
+        ours = {subset: template.replace(field, their_name) for subset, template in ours.items()}
+    assert ours == theirs
     assert {subset: prompts.answer_limit(subset) for subset in TASKS} == limits
-    assert set(TASKS) == set(theirs)
 
 
 def test_every_real_row_gives_the_template_filled_in(longbench_data: Path, text: Text) -> None:
     folder = longbench_data / "minilongbench"
     theirs = json.loads((longbench_data / "config" / "dataset2prompt.json").read_text("utf-8"))
-    found = samples(folder, text)
     rows = {
         subset: [json.loads(line) for line in (folder / f"{subset}.jsonl").read_text("utf-8").splitlines()]
         for subset in TASKS
     }
+    found = samples(folder, text)
     assert len(found) == sum(map(len, rows.values())) == 237
     for sample in found:
         row = rows[sample.subset][int(sample.sample_id.split("/")[2].split("-")[0])]
@@ -101,19 +99,12 @@ def test_question_and_answer_prefix(subset: str, question: str, asked: str, answ
 
 def test_the_first_rows_of_each_subset(tmp_path: Path, text: Text) -> None:
     data = write(tmp_path / "rows", hotpotqa=numbered(5), qasper=numbered(3), other=[{"no": "columns"}])
+    everything = samples(data, text)
     found = samples(data, text, limit=2)
     assert [sample.subset for sample in found] == ["qasper", "qasper", "hotpotqa", "hotpotqa"]
-    assert ["document 0" in found[2].context, "document 1" in found[3].context] == [True, True]
-    assert len(samples(data, text)) == 8
-    assert {sample.subset for sample in samples(data, text, subsets=("hotpotqa",))} == {"hotpotqa"}
-
-
-def test_ids_do_not_depend_on_what_else_is_asked_for(tmp_path: Path, text: Text) -> None:
-    data = write(tmp_path / "rows", hotpotqa=numbered(5), qasper=numbered(3))
-    everything = {sample.sample_id: sample for sample in samples(data, text)}
-    assert len(everything) == 8
-    for one in samples(data, text, limit=1, subsets=("hotpotqa",)):
-        assert everything[one.sample_id] == one
+    assert "document 0" in found[2].context and "document 1" in found[3].context
+    assert samples(data, text, subsets=("hotpotqa",)) == [one for one in everything if one.subset == "hotpotqa"]
+    assert len({one.sample_id for one in everything}) == 8 and all(one in everything for one in found)
 
 
 def test_questions_on_one_document_are_neighbours(tmp_path: Path, text: Text) -> None:
@@ -124,7 +115,7 @@ def test_questions_on_one_document_are_neighbours(tmp_path: Path, text: Text) ->
     assert found[0].context_id == found[1].context_id
 
 
-def test_thudm_s_archive_gives_the_same_samples(tmp_path: Path, text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thudms_archive_gives_the_same_samples(tmp_path: Path, text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write(tmp_path / "rows", hotpotqa=numbered(3), hotpotqa_e=numbered(2, length=9000))
     archive = tmp_path / "data.zip"
     with zipfile.ZipFile(archive, "w") as packed:
@@ -138,57 +129,6 @@ def test_thudm_s_archive_gives_the_same_samples(tmp_path: Path, text: Text, monk
     archive.write_bytes(b"cut off")
     with pytest.raises(BenchmarkError, match=r"data.zip cannot be read .*; download data.zip"):
         get("longbench").check(Request())
-
-
-def test_offline_no_download_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("a download was tried")
-
-    monkeypatch.setattr(huggingface_hub, "get_session", refuse)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
-    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: None)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(
-        BenchmarkError, match=r"data.zip of the data set THUDM/LongBench .*HF_HUB_OFFLINE.*--data FOLDER"
-    ):
-        get("longbench").check(Request())
-
-
-def test_a_failed_download_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    tries: list[str] = []
-
-    class Session:
-        def head(self, url: str, timeout: float) -> None:
-            assert timeout == hub.PATIENCE
-            tries.append(url)
-            raise ConnectionError("Name or service not known\nmore")
-
-    monkeypatch.setattr(huggingface_hub, "get_session", Session)
-    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: None)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    with pytest.raises(BenchmarkError) as caught:
-        get("longbench").check(Request())
-    (url,) = tries
-    assert url.endswith("/datasets/THUDM/LongBench/resolve/main/data.zip")
-    assert f"({url}: ConnectionError: Name or service not known); download data.zip" in str(caught.value)
-
-
-def test_a_refusal_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("a download was tried")
-
-    session = SimpleNamespace(head=lambda *_, **__: SimpleNamespace(status_code=503))
-    monkeypatch.setattr(huggingface_hub, "get_session", lambda: session)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
-    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: None)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    with pytest.raises(BenchmarkError, match=r"OSError: HTTP status 503\); download data.zip"):
-        get("longbench").check(Request())
-
-
-def test_a_cached_file_needs_no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: str(tmp_path / "kept"))
-    assert hub.file("a/b", "c", "hint") == tmp_path / "kept"
 
 
 def test_categories_cover_all_subsets_once() -> None:
