@@ -30,7 +30,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers.utils import logging
 
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.config.variants import Planned
 from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import Context, Scored, prefill
@@ -102,7 +103,9 @@ class Row(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("python", help="the Python of kvpress's environment")
-    parser.add_argument("gguf", type=Path, help="the model as GGUF; a converted tokenizer does not work across releases")
+    parser.add_argument(
+        "gguf", type=Path, help="the model as GGUF; a converted tokenizer does not work across releases"
+    )
     parser.add_argument("--text", type=Path, required=True, help="a file of plain text")
     parser.add_argument("--model", default=loading.DEFAULT_MODEL, help="the same model as it is named here")
     parser.add_argument("--length", type=int, default=1024, help="cached tokens")
@@ -166,7 +169,9 @@ def job_of(info: ModelInfo, context: Context, text: str, removed: str) -> dict[s
 
 def taus(info: ModelInfo, name: str) -> list[float]:
     """The card's thresholds."""
-    planned = plan(Grid((name,), removed=tuple(map(Decimal, ("0.25", "0.5", "0.75", "0.875")))), info).planned
+    planned = plan(
+        RunConfig(method=(name,), removed=tuple(map(Decimal, ("0.25", "0.5", "0.75", "0.875")))), info
+    ).planned
     return [float(p.variant.level) for p in planned if p.variant.level is not None]
 
 
@@ -195,12 +200,14 @@ def variants(info: ModelInfo, job: dict[str, Any], compat: str) -> dict[str, lis
         name, budget = case.rsplit(" ", 1)
         method, _, option = name.partition(" ")
         level = (
-            {"thresholds": tuple(levels)}
+            {"threshold": tuple(levels)}
             if budget == "threshold"
             else {"removed": tuple(map(Decimal, map(str, levels)))}
         )
         options = (f"{method}.{option}",) if option else ()
-        found[case] = plan(Grid((method,), (budget,), options=options, compat=compat, **level), info).planned[1:]
+        found[case] = plan(
+            RunConfig(method=(method,), budget=(budget,), option=options, compat=compat, **level), info
+        ).planned[1:]
     return found
 
 
@@ -221,7 +228,7 @@ def rerotated(lm: Any, context: Context, job: dict[str, Any], theirs: Theirs) ->
     """By level: the largest difference of a log-probability after any token of the question, read through
     StreamingLLM's pairs with positions counted inside the cache."""
     removed = tuple(map(Decimal, map(str, job["rerotated"])))
-    planned = plan(Grid((REROTATED,), removed=removed, compat="kvpress"), lm.info).planned[1:]
+    planned = plan(RunConfig(method=(REROTATED,), removed=removed, compat="kvpress"), lm.info).planned[1:]
     scored = prefill(lm, context, [p.method for p in planned])
     made = masks(planned, scored, (lm.info.layers, lm.info.kv_heads, len(context.ids)), context.prefix)
     question = torch.tensor([job["question_ids"]])

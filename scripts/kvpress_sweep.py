@@ -37,7 +37,9 @@ PRESSES: dict[str, Callable[[float], Any]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ours", type=Path, help="JSON written by `kvprune profile samples`")
-    parser.add_argument("gguf", type=Path, help="the model as GGUF; a converted tokenizer does not work across releases")
+    parser.add_argument(
+        "gguf", type=Path, help="the model as GGUF; a converted tokenizer does not work across releases"
+    )
     parser.add_argument("--json", type=Path, help="write the figures here")
     arguments = parser.parse_args()
     ours = json.loads(arguments.ours.read_text(encoding="utf-8"))

@@ -16,7 +16,8 @@ import pytest
 
 import benchmarks.registry
 from benchmarks.base import Request, Sample, content_hash
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.config.variants import Planned
 from harness.evaluation.evaluator import Evaluator, Item
 from harness.models import loading
@@ -77,7 +78,7 @@ def table(lines: list[Line]) -> dict[str, tuple[int, float]]:
 def test_the_reference_methods_give_the_reference_answers(model: loading.Loaded) -> None:
     samples = trial_samples()
     methods = ("knorm", "streaming_llm", "kvzip", "kvzip_plus")
-    planned = plan(Grid(methods, removed=QUARTERS), model.lm.info).planned
+    planned = plan(RunConfig(method=methods, removed=QUARTERS), model.lm.info).planned
     assert table(answer(model, planned, samples)) == {
         "full": (3, 0.0),
         "knorm head 0.25": (2, 0.25),
@@ -97,8 +98,10 @@ def test_the_reference_methods_give_the_reference_answers(model: loading.Loaded)
 
 def test_the_trial_surrogate_gives_the_reference_answers_and_removed_fractions(model: loading.Loaded) -> None:
     samples = trial_samples()
-    threshold = plan(Grid(("kvzap_linear",), thresholds=TAUS, options=(WEIGHTS,)), model.lm.info).planned
-    head = plan(Grid(("kvzap_linear",), ("head",), QUARTERS, options=(WEIGHTS,)), model.lm.info).planned
+    threshold = plan(RunConfig(method=("kvzap_linear",), threshold=TAUS, option=(WEIGHTS,)), model.lm.info).planned
+    head = plan(
+        RunConfig(method=("kvzap_linear",), budget=("head",), removed=QUARTERS, option=(WEIGHTS,)), model.lm.info
+    ).planned
     assert table(answer(model, [*threshold, *head[1:]], samples)) == {
         "full": (3, 0.0),
         "kvzap_linear threshold tau=-6": (3, 0.24),
@@ -112,7 +115,7 @@ def test_the_trial_surrogate_gives_the_reference_answers_and_removed_fractions(m
 
 def test_the_committed_surrogate_removes_what_the_trial_surrogate_removes(model: loading.Loaded) -> None:
     samples = trial_samples()
-    planned = plan(Grid(("kvzap_linear",), thresholds=TAUS), model.lm.info).planned
+    planned = plan(RunConfig(method=("kvzap_linear",), threshold=TAUS), model.lm.info).planned
     removed = {name: share for name, (_, share) in table(answer(model, planned, samples)).items()}
     for tau, reference in zip(TAUS, (0.24, 0.46, 0.64), strict=True):
         assert removed[f"kvzap_linear threshold tau={tau:g}"] == pytest.approx(reference, abs=0.05)
@@ -124,7 +127,7 @@ def test_kvzip_keeps_a_single_ruler_needle_at_75_percent_removed_where_streaming
     ruler = benchmarks.registry.get("ruler")
     text = Prompts(model.tokenizer).text
     samples = ruler.samples(Request((1024,), ("niah_single_1",), 3), text)
-    grid = Grid(("kvzip", "streaming_llm"), removed=QUARTERS[-1:])
+    grid = RunConfig(method=("kvzip", "streaming_llm"), removed=QUARTERS[-1:])
     lines = answer(model, plan(grid, model.lm.info).planned, samples)
     scores: dict[str, list[float | None]] = {}
     for line in lines:

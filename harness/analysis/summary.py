@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from benchmarks.base import Benchmark
 from harness.analysis import metrics
 from harness.analysis import subset_groups as groups
 from harness.analysis.alarms import alarms
@@ -13,10 +14,6 @@ from harness.analysis.paired_tests import all_pairs, contexts_of, scores_of
 from harness.analysis.ranking import curves, ranks
 from harness.analysis.stats import mean_interval
 from harness.results.run_folder import AVERAGED, SCHEMA_VERSION, Line, VariantFields
-
-if TYPE_CHECKING:  # results are read without a model's code
-    from benchmarks.base import Benchmark
-    from harness.config.variants import Variant
 
 #: a control below this (or at chance) carries no comparison
 FLOOR = 20.0
@@ -47,10 +44,10 @@ def summarise(
     facts: dict[str, BenchmarkFacts],
     complete: bool,
     seed: int = 0,
-    unsupported: Sequence[Variant | Mapping[str, Any]] = (),
+    unsupported: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Cells in the order in which variants and subsets first appear; after each benchmark's, those of methods that are
-    ``unsupported`` in the run's phase (variants, or their cells in an older summary). Then what is derived from lines
+    ``unsupported`` in the run's phase (the columns of variants, each with a ``note``). Then what is derived from lines
     and cells: alarms, ranks, curves, pairs."""
     cells: list[dict[str, Any]] = []
     for (benchmark, length), group in _by(lines, lambda line: (line.benchmark, line.length)).items():
@@ -136,13 +133,10 @@ def _cell(
 
 
 def _unsupported(
-    variant: Variant | Mapping[str, Any], benchmark: str, length: int | None, fact: BenchmarkFacts
+    variant: Mapping[str, Any], benchmark: str, length: int | None, fact: BenchmarkFacts
 ) -> dict[str, Any]:
     """The cell of a method that cannot prune in the run's phase: a note in place of figures."""
-    if isinstance(variant, Mapping):
-        columns, note = {name: variant[name] for name in VariantFields.model_fields}, variant["note"]
-    else:
-        columns, note = variant.fields(), _note(variant)
+    columns, note = {name: variant[name] for name in VariantFields.model_fields}, variant["note"]
     empty = (
         "score low high removed_mean removed_min removed_max rollouts sampling max_new_tokens removed_total_mean "
         "generated_mean limit_share requested_removed bound_by"
@@ -167,13 +161,6 @@ def _unsupported(
         "status": "unsupported",
         "note": note,
     }
-
-
-def _note(variant: Variant) -> str:
-    from harness.config.variants import only
-    from methods import registry
-
-    return only(registry.get(variant.method).phases)
 
 
 def _paid(lines: Iterable[Line]) -> dict[str, int]:

@@ -1,41 +1,71 @@
-"""Flags that several commands have, and what they are declared with."""
+"""Commands whose flags are the fields of a configuration: type, range, default and help text are declared there."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
+from pydantic.fields import FieldInfo
+
+from harness.config.flags import flag_name
 
 Texts = list[str] | None
 
 
 def flag(text: str, *names: str) -> Any:
-    """A flag whose default its help text tells."""
+    """A flag whose help text says its default."""
     return typer.Option(*names, help=text, show_default=False)
 
 
-Methods = Annotated[Texts, flag("methods, or all (default: kvzap)")]
-Budgets = Annotated[Texts, flag("head, layer, global, threshold (default: the method's own)")]
-Removed = Annotated[Texts, flag("removed fractions (default: 0.25,0.5,0.75)")]
-Thresholds = Annotated[Texts, flag("thresholds tau of the threshold budget, as in --threshold=-6,-4")]
-KeepTokens = Annotated[Texts, flag("pairs kept in each head, the window included", "--keep-tokens")]
-Windows = Annotated[Texts, flag("protected recent pairs, for all methods (default: each one's own)")]
-Sinks = Annotated[Texts, flag("protected first pairs, for all methods (default: each one's own)")]
-Options = Annotated[Texts, flag("METHOD.NAME=VALUE; several values are several variants")]
-Lengths = Annotated[Texts, flag("context lengths in tokens (default: the benchmark's)")]
-Plugins = Annotated[Texts, flag("Python files that register methods")]
-ModelOrNone = Annotated[
-    str | None, flag("embedded name, folder, or Hugging Face name (default: smollm2-135m)", "--model")
-]
-DeviceOrNone = Annotated[str | None, flag("auto, cpu, cuda, cuda:N", "--device")]
-DtypeOrNone = Annotated[str | None, flag("auto, float32, bfloat16, float16, float64", "--dtype")]
-Model = Annotated[str, typer.Option(help="embedded name, folder, or Hugging Face name")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N")]
-Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, float64")]
-Seed = Annotated[int, typer.Option(min=0, max=10**12)]
-Json = Annotated[Path | None, typer.Option("--json", help="write the figures here")]
+Json = Annotated[Path | None, flag("write the figures to this file as JSON", "--json")]
+
+
+def takes(fields: Mapping[str, FieldInfo]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command a flag for each field of a configuration. What was given reaches the command as its parameter
+    ``given``, by field name; its other parameters are flags of its own."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        flags = [_parameter(name, field) for name, field in fields.items()]
+
+        @functools.wraps(command)
+        def call(**values: Any) -> None:
+            given = {name: values.pop(name) for name in fields}
+            command(given={name: value for name, value in given.items() if value not in (None, [])}, **values)
+
+        signature = inspect.signature(command)
+        own = [one.replace(kind=one.KEYWORD_ONLY) for name, one in signature.parameters.items() if name != "given"]
+        call.__signature__ = signature.replace(parameters=[*flags, *own])  # type: ignore[attr-defined]
+        hints = {**get_type_hints(command, include_extras=True), **{flag.name: flag.annotation for flag in flags}}
+        call.__annotations__ = {name: hint for name, hint in hints.items() if name != "given"}
+        return call
+
+    return decorate
+
+
+def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    kind: Any = list[str] if _is_list(field) else bool if field.annotation is bool else str
+    option = typer.Option(flag_name(name), help=f"{field.description}{_default(field)}", show_default=False)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+    )
+
+
+def _is_list(field: FieldInfo) -> bool:
+    return get_origin(field.annotation) is tuple
+
+
+def _default(field: FieldInfo) -> str:
+    """What a help text says of the default, unless it describes one in words."""
+    if field.is_required():
+        return " (required)"
+    if field.default in (None, (), "", False) or "(default" in str(field.description):
+        return ""
+    return f" (default: {','.join(map(str, field.default)) if _is_list(field) else field.default})"
 
 
 def quiet() -> None:

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from harness.cli.app import app
-from harness.cli.flags import Plugins, Texts, flag, quiet
+from harness.cli.flags import Texts, flag, quiet
 
 
 @app.command()
-def methods(plugin: Plugins = None) -> None:
+def methods(plugin: Annotated[Texts, flag("Python files that register methods")] = None) -> None:
     """List the pruning methods: what each is, its paper, phases, default budget, cost and options."""
     from harness.reporting import listings
 

@@ -12,19 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks.base import Benchmark, Sample
+from harness.config.run_config import AGNOSTIC, AWARE
 from harness.errors import HarnessError
 from harness.results.run_folder import Line
 from methods.base import Method
-from methods.registry import unknown
-
-AGNOSTIC, AWARE, REUSED = MODES = ("agnostic", "aware", "aware-reused")
-
-
-def parse(mode: str) -> str:
-    """One value of ``--query-mode``."""
-    if mode not in MODES:
-        raise HarnessError(f"--query-mode: {unknown('query mode', mode, list(MODES))}")
-    return mode
 
 
 def resolve(asked: Sequence[str], query_aware: bool, wanted: Sequence[Benchmark]) -> tuple[str, ...]:

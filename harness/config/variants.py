@@ -4,70 +4,81 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import ConfigDict
+
+from harness.results.run_folder import VariantFields, level_text
 from methods import registry
 from methods.base import Method, Protection
 
+#: fields of a variant that is not told otherwise
+DEFAULTS: dict[str, Any] = {
+    "phase": "prefill",
+    "window": 0,
+    "sinks": 0,
+    "positions": "original",
+    "engine": "masked",
+    "attention_during_prefill": "full",
+    "kv_bits": None,
+    "query_mode": "agnostic",
+    "thinking": False,
+    "options": "{}",
+}
 
-@dataclass(frozen=True)
-class Variant:
-    """One fully resolved setting. Equal variants give equal answers; each field is a column of the results.
 
-    level_kind   ``removed`` (fraction), ``keep_tokens`` (pairs a head), ``threshold`` (tau) or ``none`` (the control)
-    sinks        protected first pairs, or ``prefix``: the whole template prefix
-    options      the method's options as canonical JSON
-    """
+class Variant(VariantFields):
+    """One fully resolved setting. Equal variants give equal answers; each field is a column of the results."""
 
-    method: str
-    budget: str = "none"
-    level_kind: str = "none"
-    level: float | None = None
-    phase: str = "prefill"
-    window: int = 0
-    sinks: int | str = 0
-    positions: str = "original"
-    engine: str = "masked"
-    attention_during_prefill: str = "full"
-    kv_bits: int | None = None
-    query_mode: str = "agnostic"
-    thinking: bool = False
-    options: str = "{}"
+    model_config = ConfigDict(frozen=True)
+
+    def __init__(
+        self, method: str, budget: str = "none", level_kind: str = "none", level: float | None = None, **more: Any
+    ) -> None:
+        given = {"method": method, "budget": budget, "level_kind": level_kind, "level": level, **DEFAULTS, **more}
+        super().__init__(variant=_label(**given), **given)
 
     @property
     def label(self) -> str:
-        """A short readable name, unique within a run: what differs from the method's defaults is spelled out."""
-        modes = ([] if self.query_mode == "agnostic" else [self.query_mode]) + (["thinking"] if self.thinking else [])
-        plain = registry.get(self.method)().options()
-        chosen = [f"{name}={value}" for name, value in json.loads(self.options).items() if plain.get(name, "") != value]
-        if self.level_kind == "none":
-            return " ".join([self.method, *chosen, *modes])
-        mark = {"removed": "", "keep_tokens": "keep=", "threshold": "tau="}[self.level_kind]
-        parts = [self.method, self.budget, mark + repr(self.level).removesuffix(".0")]  # all digits, so never twice
-        method = build_from_options(self.method, self.options)
-        own = method.protects_under(self.budget)
-        if self.window != own.window:
-            parts.append(f"window={self.window}")
-        if self.sinks != sinks_of(own):
-            parts.append(f"sinks={self.sinks}")
-        return " ".join([*parts, *chosen, *modes])
+        """The name that result files call ``variant``."""
+        return self.variant
 
     def fields(self) -> dict[str, Any]:
         """The variant as columns, its label first."""
-        columns = {"variant": self.label, **asdict(self)}
-        if self.level is not None and math.isinf(self.level):  # JSON has no infinity
-            columns["level"] = str(self.level)
-        return columns
+        return self.model_dump()
 
     def protection(self) -> Protection:
         """What this variant may not remove, beside the method's own mechanism."""
         prefix = self.sinks == "prefix"
         return Protection(0 if prefix else int(self.sinks), self.window, prefix)
+
+
+def _label(
+    *,
+    method: str,
+    budget: str,
+    level_kind: str,
+    level: float | None,
+    window: int,
+    sinks: int | str,
+    query_mode: str,
+    thinking: bool,
+    options: str,
+    **_: Any,
+) -> str:
+    """The label of these fields: what differs from the method's defaults is spelled out."""
+    modes = ([] if query_mode == "agnostic" else [query_mode]) + (["thinking"] if thinking else [])
+    plain = registry.get(method)().options()
+    chosen = [f"{name}={value}" for name, value in json.loads(options).items() if plain.get(name, "") != value]
+    if level_kind == "none":
+        return " ".join([method, *chosen, *modes])
+    own = build_from_options(method, options).protects_under(budget)
+    differs = [] if window == own.window else [f"window={window}"]
+    differs += [] if sinks == sinks_of(own) else [f"sinks={sinks}"]
+    return " ".join([method, budget, level_text(level_kind, level), *differs, *chosen, *modes])
 
 
 def build_from_options(name: str, options: str) -> Method:
@@ -110,34 +121,36 @@ def _digest(method: Method, value: str) -> str:
 
 
 class Planned(NamedTuple):
-    """A variant, the bound method that scores it, and the removed fraction asked for (threshold only)."""
+    """A variant, the bound method that scores it, and the requested removed fraction (threshold only)."""
 
     variant: Variant
     method: Method
     requested_removed: float | None
 
 
+class NotPlanned(NamedTuple):
+    """A method that cannot prune in the requested phase, as a variant without a level, and what is noted of it."""
+
+    variant: Variant
+    note: str
+
+
 @dataclass
 class Plan:
     """All variants of a run, the control first, and what could not be planned with the reasons.
 
-    ``unsupported`` has, of what was skipped, the methods that cannot prune in the phase asked for: they get a cell
+    ``unsupported`` has, of what was skipped, the methods that cannot prune in the requested phase: they get a cell
     that says so, and no lines.
     """
 
     planned: list[Planned]
     skipped: dict[str, str] = field(default_factory=dict)
-    unsupported: list[Variant] = field(default_factory=list)
+    unsupported: list[NotPlanned] = field(default_factory=list)
 
     @property
     def methods(self) -> list[Method]:
         """The methods that score, each once."""
         return list(dict.fromkeys(p.method for p in self.planned if not p.method.is_control))
-
-
-def only(phases: Sequence[str]) -> str:
-    """The note on a method that can prune in these phases and was asked for another."""
-    return f"{' and '.join(phases)} only"
 
 
 def sinks_of(protection: Protection) -> int | str:

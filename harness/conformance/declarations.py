@@ -8,7 +8,7 @@ from dataclasses import fields
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from harness.config.grid import PHASES
+from harness.config.run_config import PHASES
 from harness.config.variants import build_from_options
 from harness.conformance.fixtures import Bench
 from harness.conformance.suite import Skip, check, expect

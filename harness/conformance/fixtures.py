@@ -10,7 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.config.variants import Planned
 from harness.conformance import models
 from harness.engine.adapter import LanguageModel
@@ -194,13 +195,13 @@ class Bench:
         """A context that is long enough for what the method itself always keeps, with small flags for the rest."""
         return context_of(self.length(self.method.mechanism_for(0) | Protection(2, 8)) - PREFIX)
 
-    def grid(self, budget: str, phase: str = "prefill", own: bool = False, **levels: Any) -> Grid:
+    def grid(self, budget: str, phase: str = "prefill", own: bool = False, **levels: Any) -> RunConfig:
         """A grid of this method alone; ``own`` leaves it its published protection, else a small one is asked for."""
         given = tuple(f"{self.name}.{key}={value}" for key, value in self.given.items())
-        flags: dict[str, Any] = {} if own else {"windows": (8,), "sinks": (2,)}
-        return Grid((self.name,), (budget,), options=given, phase=phase, **flags, **levels)
+        flags: dict[str, Any] = {} if own else {"window": (8,), "sinks": (2,)}
+        return RunConfig(method=(self.name,), budget=(budget,), option=given, phase=phase, **flags, **levels)
 
-    def plan(self, grids: Sequence[Grid], lm: LanguageModel) -> list[Planned]:
+    def plan(self, grids: Sequence[RunConfig], lm: LanguageModel) -> list[Planned]:
         """The variants of some grids without the control; the method is built anew for each grid."""
         return [one for grid in grids for one in plan(grid, lm.info).planned if not one.method.is_control]
 
@@ -232,7 +233,7 @@ class Bench:
         for phase in self.cls.phases:
             for budget in self.cls.budgets:
                 if budget == "threshold":
-                    grids.append(self.grid(budget, phase, thresholds=(self.tau,)))
+                    grids.append(self.grid(budget, phase, threshold=(self.tau,)))
                 elif phase == "prefill" or budget == "head":
                     grids.append(self.grid(budget, phase, keep_tokens=(len(self.context.ids) // 2,)))
         return self.plan(grids, lm)

@@ -8,7 +8,7 @@ from decimal import Decimal
 import torch
 from torch import Tensor
 
-from harness.config.grid import Grid
+from harness.config.run_config import RunConfig
 from harness.config.variants import Planned
 from harness.conformance import models
 from harness.conformance.fixtures import PREFIX, Bench, Ran, context_of, left_behind, named, some_ids
@@ -108,7 +108,7 @@ def thresholds(bench: Bench) -> None:
         raise Skip("does not take the threshold budget")
     lm = bench.lm()
     total = bench.length(bench.protection)
-    grid = bench.grid("threshold", own=True, thresholds=(float("-inf"), float("inf")))
+    grid = bench.grid("threshold", own=True, threshold=(float("-inf"), float("inf")))
     ran = bench.run(bench.plan([grid], lm), lm, context_of(total - PREFIX))
     for one, keep in zip(ran.planned, ran.masks.keep, strict=True):
         assert one.variant.level is not None
@@ -177,7 +177,7 @@ def together(bench: Bench) -> None:
 def _company(bench: Bench, lm: LanguageModel) -> list[Planned]:
     """Variants of other methods in the phases of the method, in each those that work in it."""
     names = tuple(name for name in COMPANY if name != bench.name)
-    grids = [Grid(names, ("head",), keep_tokens=(20,), phase=phase) for phase in bench.cls.phases]
+    grids = [RunConfig(method=names, budget=("head",), keep_tokens=(20,), phase=phase) for phase in bench.cls.phases]
     return bench.plan(grids, lm)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from harness.config.grid import Grid
+from harness.config.run_config import RunConfig
 from harness.conformance.fixtures import PREFIX, Bench, Ran, context_of, unshared
 from harness.conformance.suite import Skip, check, expect
 from harness.engine.adapter import LanguageModel
@@ -175,7 +175,7 @@ def short_contexts(bench: Bench) -> None:
         _answered(bench, lm, bench.run(planned, lm, context), f"{total} cached pairs, {prefix} of them the template's")
 
 
-def _lowest(bench: Bench) -> Iterator[Grid]:
+def _lowest(bench: Bench) -> Iterator[RunConfig]:
     """Every phase and budget at its strongest level, with the published protection and with a small one."""
     for phase in bench.cls.phases:
         for budget in bench.cls.budgets:

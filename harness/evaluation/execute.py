@@ -45,22 +45,22 @@ def execute(job: Job, progress: Progress) -> Outcome:
 
 def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:
     _check_place(job, folder)
-    fresh = job.request.force or not folder.exists
+    fresh = job.config.force or not folder.exists
     lines = [] if fresh else _present(job, folder)
     if len(lines) == job.expected:
         kept = folder.summary() or {}
         summary, stale = kept if _whole(kept) else _finish(job, folder, lines), _stale(job, folder)
-        keeper = MaskKeeper(folder.path, job.prompts, job.items, job.request.store_masks, lines)
+        keeper = MaskKeeper(folder.path, job.prompts, job.items, job.config.store_masks, lines)
         if keeper.lacking:
             _add_masks(job, folder, lines, keeper, stale)
         return Outcome(folder, summary, True, stale, keeper.notes)
-    lm = loading.load_model(job.request.model, job.device, job.dtype)
+    lm = loading.load_model(job.config.model, job.device, job.dtype)
     if fresh:  # only now, so that a damaged model leaves no folder, and no old run is dropped for it
         _start(job, folder)
     else:
         folder.restore_items(list(item_rows(job.items)))
-    folder.asked_for_masks(job.request.store_masks)
-    keeper = MaskKeeper(folder.path, job.prompts, job.items, job.request.store_masks, lines)
+    folder.asked_for_masks(job.config.store_masks)
+    keeper = MaskKeeper(folder.path, job.prompts, job.items, job.config.store_masks, lines)
     evaluator = _evaluator(job, lm, lines, keeper)
     known = folder.histogram_keys()
     try:
@@ -91,8 +91,8 @@ def _evaluator(job: Job, lm: LanguageModel, lines: Sequence[Line], keeper: MaskK
         job.prompts,
         stop_ids(job.prompts, lm.model.generation_config),
         job.plan.planned,
-        seed=job.request.seed,
-        query_aware=job.request.query_aware,
+        seed=job.config.seed,
+        query_aware=job.config.query_aware,
         done=frozenset(line.key for line in lines),
         masked=keeper.lacking,
     )
@@ -105,8 +105,8 @@ def _add_masks(job: Job, folder: RunFolder, lines: Sequence[Line], keeper: MaskK
             f"{folder.path} was made with other method code ({', '.join(stale)}), so masks made now would not be those "
             "of its answers; leave --store-masks out, or run with --force to start over"
         )
-    lm = loading.load_model(job.request.model, job.device, job.dtype)
-    folder.asked_for_masks(job.request.store_masks)
+    lm = loading.load_model(job.config.model, job.device, job.dtype)
+    folder.asked_for_masks(job.config.store_masks)
     made = list(_evaluator(job, lm, lines, keeper).run(job.items, masks=keeper.keep))
     assert not made  # no line was missing
 
@@ -126,7 +126,7 @@ def _check_place(job: Job, folder: RunFolder) -> None:
             f"{path} is where the run goes, and it is no folder that can be written to; give another --out"
         )
     left = [name for name in ("samples.jsonl", "samples.jsonl.gz") if (path / name).is_file()]
-    if left and not folder.exists and not job.request.force:
+    if left and not folder.exists and not job.config.force:
         raise HarnessError(
             f"{path} has {left[0]} but no run.json; take that from a copy to go on, or run with --force to start over"
         )
@@ -141,18 +141,18 @@ def _start(job: Job, folder: RunFolder) -> None:
     try:
         folder.start(run_record(job), list(item_rows(job.items)))
     except OSError as error:
-        raise HarnessError(f"--out {job.request.out} cannot be written to: {error}") from error
+        raise HarnessError(f"--out {job.config.out} cannot be written to: {error}") from error
 
 
 def _present(job: Job, folder: RunFolder) -> list[Line]:
     """The lines of a run that was started before, if it may be read or gone on with."""
     stale = _stale(job, folder)
-    if job.request.resume:
+    if job.config.resume:
         folder.mend()
     lines = folder.lines()
     if len({line.key for line in lines}) < len(lines):
         raise HarnessError(f"{folder.path} has doubled lines; run with --force to start over")
-    if len(lines) < job.expected and not job.request.resume:
+    if len(lines) < job.expected and not job.config.resume:
         raise HarnessError(
             f"{folder.path} holds an incomplete run ({len(lines)} of {job.expected} lines); "
             "add --resume to go on or --force to start over"
@@ -174,6 +174,7 @@ def _stale(job: Job, folder: RunFolder) -> tuple[str, ...]:
 
 def _finish(job: Job, folder: RunFolder, lines: list[Line]) -> dict[str, Any]:
     complete = len(lines) == job.expected
-    summary = summarise(lines, job.facts, complete, job.request.seed, job.plan.unsupported)
+    unsupported = [{**one.variant.fields(), "note": one.note} for one in job.plan.unsupported]
+    summary = summarise(lines, job.facts, complete, job.config.seed, unsupported)
     folder.finish(summary)
     return summary

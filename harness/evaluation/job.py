@@ -11,8 +11,9 @@ import benchmarks.registry
 from benchmarks.base import Benchmark, Request, Sample, check_reachable, content_hash
 from benchmarks.fidelity.benchmark import resolve_fidelity
 from harness.analysis.summary import BenchmarkFacts, facts_of
-from harness.config import grid, query_modes, thinking
-from harness.config.run_config import RunRequest
+from harness.config import query_modes, thinking
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.config.variants import Plan
 from harness.engine.adapter import describe
 from harness.errors import HarnessError
@@ -35,9 +36,9 @@ EMBEDDED_LIMIT = 3
 
 @dataclass
 class Job:
-    """A resolved request: everything that is needed before the model is loaded, all of it checked."""
+    """A resolved configuration: everything that is needed before the model is loaded, all of it checked."""
 
-    request: RunRequest
+    config: RunConfig
     plan: Plan
     prompts: Prompts
     items: list[Item]
@@ -45,32 +46,32 @@ class Job:
     device: str
     dtype: str
     max_positions: int
-    #: what the benchmarks say of this request
+    #: what the benchmarks say of what is requested
     notes: tuple[str, ...] = ()
 
     @property
     def configuration(self) -> dict[str, Any]:
         """What makes two runs the same; the folder's name comes from it."""
         return {
-            "model": loading.short_name(self.request.model),
-            "model_files": loading.files_hash(self.request.model),
+            "model": loading.short_name(self.config.model),
+            "model_files": loading.files_hash(self.config.model),
             "variants": [p.variant.fields() for p in self.plan.planned],
             "benchmarks": sorted({item.benchmark.name for item in self.items}),
             "lengths": list(dict.fromkeys(item.sample.length for item in self.items)),
             "subsets": list(dict.fromkeys(item.sample.subset for item in self.items)),
             "limits": self.limits,
             "data_hash": provenance.data_hash(item.sample for item in self.items),
-            "seed": self.request.seed,
+            "seed": self.config.seed,
             "device": self.device.split(":")[0],
             "dtype": self.dtype,
-            **{name: given for name in ANSWER_FLAGS if (given := getattr(self.request, name)) is not None},
+            **{name: given for name in ANSWER_FLAGS if (given := getattr(self.config, name)) is not None},
         }
 
     @property
     def folder(self) -> RunFolder:
-        name = loading.short_name(self.request.model).rpartition("/")[2].lower()
+        name = loading.short_name(self.config.model).rpartition("/")[2].lower()
         kinds = "-".join(dict.fromkeys(item.benchmark.name for item in self.items)).replace(":", "-")
-        return RunFolder(self.request.out / f"{name}-{kinds}-{content_hash(self.configuration)[:8]}")
+        return RunFolder(self.config.out / f"{name}-{kinds}-{content_hash(self.configuration)[:8]}")
 
     @property
     def facts(self) -> dict[str, BenchmarkFacts]:
@@ -82,91 +83,95 @@ class Job:
         return sum(item.sample.rollouts for item in self.items) * len(self.plan.planned)
 
 
-def resolve(request: RunRequest) -> Job:
+def resolve(config: RunConfig) -> Job:
     """Check everything that can be checked without the model's weights; raises a user error on the first fault."""
-    check_folder(request.out)
-    check_reachable(request.data)
-    for path in request.plugin:
+    check_folder(config.out)
+    check_reachable(config.data)
+    for path in config.plugin:
         load_plugin(path)
-    named = [benchmarks.registry.get(name) for name in request.benchmark]
-    wanted = resolve_fidelity(named, request.reference, request.data)
-    phase = _phase(request, wanted)
-    modes = query_modes.resolve(request.query_mode, request.query_aware, wanted)
-    requests = {b.name: _request_for(b, request, wanted) for b in wanted}
+    named = [benchmarks.registry.get(name) for name in config.benchmark]
+    wanted = resolve_fidelity(named, config.reference, config.data)
+    phase = _phase(config, wanted)
+    modes = query_modes.resolve(config.query_mode, config.query_aware, wanted)
+    requests = {benchmark.name: _request_for(benchmark, config, wanted) for benchmark in wanted}
     for benchmark in wanted:
         benchmark.check(requests[benchmark.name])
-    grid.check_names(request.method)
-    config = loading.config_of(request.model)
-    most = int(config.get_text_config().max_position_embeddings)
-    _check_lengths(request, most)
-    device = loading.pick_device(request.device)
-    dtype = str(loading.pick_dtype(request.dtype, device)).removeprefix("torch.")
-    tokenizer = loading.load_tokenizer(request.model)
-    thinks = thinking.resolve(request.thinking, wanted, tokenizer, request.model)
-    planned = grid.plan(request.grid(phase, thinks, modes), describe(config, request.model))
-    prompts = Prompts(tokenizer, request.compat, thinks)
-    items = [Item(b, _answered(b, s, request)) for b in wanted for s in b.samples(requests[b.name], prompts.text)]
+    model = loading.config_of(config.model)
+    most = int(model.get_text_config().max_position_embeddings)
+    _check_lengths(config, most)
+    device = loading.pick_device(config.device)
+    dtype = str(loading.pick_dtype(config.dtype, device)).removeprefix("torch.")
+    tokenizer = loading.load_tokenizer(config.model)
+    thinks = thinking.resolve(config.thinking, wanted, tokenizer, config.model)
+    settled = {"phase": phase, "thinking": "on" if thinks else "off", "query_mode": modes}
+    planned = plan(config.model_copy(update=settled), describe(model, config.model))
+    prompts = Prompts(tokenizer, config.compat, thinks)
+    items = [
+        Item(benchmark, _answered(benchmark, sample, config))
+        for benchmark in wanted
+        for sample in benchmark.samples(requests[benchmark.name], prompts.text)
+    ]
     if not items:
-        raise HarnessError("the benchmarks gave no sample; see `python -m harness benchmarks` and --subset, --length")
+        raise HarnessError("the benchmarks gave no sample; see `kvprune benchmarks` and --subset, --length")
     thinking.check_samples(thinks, items)
-    _check_fits(items, prompts, most, request.model)
-    _check_one_prompt(planned, items, prompts, request.query_aware)
+    _check_fits(items, prompts, most, config.model)
+    _check_one_prompt(planned, items, prompts, config.query_aware)
     limits = {name: asked.limit for name, asked in requests.items()}
-    notes = tuple(note for b in wanted for note in b.notes(requests[b.name]))
-    return Job(request, planned, prompts, items, limits, device, dtype, most, notes)
+    notes = tuple(note for benchmark in wanted for note in benchmark.notes(requests[benchmark.name]))
+    return Job(config, planned, prompts, items, limits, device, dtype, most, notes)
 
 
-def _request_for(benchmark: Benchmark, request: RunRequest, wanted: list[Benchmark]) -> Request:
+def _request_for(benchmark: Benchmark, config: RunConfig, wanted: list[Benchmark]) -> Request:
     known = {subset for other in wanted for subset in (*other.subsets, *other.groups)}
-    for subset in request.subset:
+    for subset in config.subset:
         if subset not in known:
             raise HarnessError(unknown("subset", subset, sorted(known)))
     named = {**{subset: (subset,) for subset in benchmark.subsets}, **benchmark.groups}
-    own = tuple(dict.fromkeys(subset for asked in request.subset for subset in named.get(asked, ())))
-    if request.subset and not own:
+    own = tuple(dict.fromkeys(subset for asked in config.subset for subset in named.get(asked, ())))
+    if config.subset and not own:
         raise HarnessError(f"--subset names none of {benchmark.name}'s subsets: {', '.join(benchmark.subsets)}")
-    limit = request.limit
-    if limit is None and request.model in EMBEDDED and not _rows_given(request):
+    limit = config.limit
+    if limit is None and config.model in EMBEDDED and not _rows_given(config):
         limit = EMBEDDED_LIMIT
-    data = request.data if len(wanted) == 1 or benchmark.needs_data else None
-    return Request(request.length, own, limit, data, request.seed)
+    data = config.data if len(wanted) == 1 or benchmark.needs_data else None
+    return Request(config.length, own, limit, data, config.seed)
 
 
-def _phase(request: RunRequest, wanted: Sequence[Benchmark]) -> str:
+def _phase(config: RunConfig, wanted: Sequence[Benchmark]) -> str:
     """The phase of the whole run: the one given, or the default that all its benchmarks share."""
+    if config.phase is not None:
+        return config.phase
     defaults = {benchmark.name: benchmark.default_phase for benchmark in wanted}
-    if "phase" in request.given or not defaults:
-        return request.phase
     if len(set(defaults.values())) > 1:
         told = ", ".join(f"{name}: {phase}" for name, phase in defaults.items())
         raise HarnessError(f"a run has one phase, but these benchmarks have different defaults ({told}); give --phase")
     return next(iter(defaults.values()))
 
 
-def _answered(benchmark: Benchmark, sample: Sample, request: RunRequest) -> Sample:
+def _answered(benchmark: Benchmark, sample: Sample, config: RunConfig) -> Sample:
     """A sample with the run's number of rollouts and answer limit in place of the benchmark's."""
-    sampling_of(sample, request.seed)  # refuses settings that mean nothing
-    if request.rollouts is not None and sample.sampling is None:
+    sampling_of(sample, config.seed)  # refuses settings that mean nothing
+    if config.rollouts is not None and sample.sampling is None:
         raise HarnessError(
-            f"--rollouts {request.rollouts}: {benchmark.name} answers greedily, so all rollouts would be the same; "
+            f"--rollouts {config.rollouts}: {benchmark.name} answers greedily, so all rollouts would be the same; "
             "leave --rollouts out, or use a benchmark that samples, such as aime25"
         )
     return replace(
         sample,
-        rollouts=request.rollouts or sample.rollouts,
-        max_new_tokens=request.max_new_tokens or sample.max_new_tokens,
+        rollouts=config.rollouts or sample.rollouts,
+        max_new_tokens=config.max_new_tokens or sample.max_new_tokens,
     )
 
 
-def _rows_given(request: RunRequest) -> bool:
+def _rows_given(config: RunConfig) -> bool:
     """Whether ``--data`` is a file of finished rows; a folder may be the texts that samples are made from."""
-    return request.data is not None and not request.data.is_dir()
+    return config.data is not None and not config.data.is_dir()
 
 
-def _check_lengths(request: RunRequest, most: int) -> None:
+def _check_lengths(config: RunConfig, most: int) -> None:
     """Far too long samples are not even generated; a sample may be somewhat shorter than its length."""
-    if request.length and not _rows_given(request):
-        check_lengths(request.length, most, request.model)
+    if config.length and not _rows_given(config):
+        check_lengths(config.length, most, config.model)
 
 
 def check_lengths(lengths: Sequence[int], most: int, model: str) -> None:

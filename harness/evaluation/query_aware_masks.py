@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from harness.config.query_modes import AGNOSTIC, AWARE, REUSED
+from harness.config.run_config import AGNOSTIC, AWARE, REUSED
 from harness.config.variants import Planned
 from harness.engine.adapter import LanguageModel
 from harness.engine.context import Failure, Scored, out_of_memory

@@ -23,12 +23,12 @@ def method_hashes(job: Job) -> dict[str, str]:
 
 
 def run_record(job: Job) -> dict[str, Any]:
-    request = job.request
+    config = job.config
     return {
         "schema_version": SCHEMA_VERSION,
         "configuration": job.configuration,
         "skipped": {name: _without_paths(reason, job) for name, reason in job.plan.skipped.items()},
-        "unsupported": [variant.fields() for variant in job.plan.unsupported],
+        "unsupported": [one.variant.fields() for one in job.plan.unsupported],
         "answers": _answers(job.items),
         "hardware": provenance.hardware(job.device),
         "attention_kernel": "kvprune masked (torch)",
@@ -37,18 +37,18 @@ def run_record(job: Job) -> dict[str, Any]:
         **provenance.commit(),
         "method_hashes": method_hashes(job),
         "method_costs": {method.name: method.cost for _, method, _ in job.plan.planned},
-        "seeds": {"run": request.seed},
-        "data": request.data.name if request.data else None,
+        "seeds": {"run": config.seed},
+        "data": config.data.name if config.data else None,
         "benchmark_versions": {item.benchmark.name: item.benchmark.version for item in job.items},
-        "store_masks": request.store_masks,
+        "store_masks": config.store_masks,
         "facts": {name: fact._asdict() for name, fact in job.facts.items()},
     }
 
 
 def _without_paths(reason: str, job: Job) -> str:
     """A message in which the model, and files that options name, stand without the folders above them."""
-    found = reason.replace(job.request.model, loading.short_name(job.request.model))
-    for option in job.request.option:
+    found = reason.replace(job.config.model, loading.short_name(job.config.model))
+    for option in job.config.option:
         value = option.partition("=")[2]
         found = found.replace(value, Path(value).name) if "/" in value else found
     return found

@@ -6,7 +6,7 @@
     args = "pretrained=smollm2-135m,method=kvzap,threshold=-4"
     lm_eval.simple_evaluate(model="kvprune", model_args=args, tasks=["arc_easy"])
 
-``pretrained`` is ``--model``; all other arguments are flags of ``python -m harness run`` that make one variant. For
+``pretrained`` is ``--model``; all other arguments are flags of ``kvprune run`` that make one variant. For
 several variants :meth:`KvpruneLM.all` gives one model each, which share every prefill and decode.
 """
 
@@ -22,7 +22,8 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs
 
-from harness.config import grid, run_config
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.config.variants import Plan
 from harness.engine.adapter import describe
 from harness.engine.context import BLOCK_BYTES, Context
@@ -177,13 +178,13 @@ class KvpruneLM(TemplateLM):
         **flags: Any,
     ) -> None:
         super().__init__()
-        self.shared = shared or share(run_config.build({"model": pretrained, **flags}))
+        self.shared = shared or share(RunConfig(model=pretrained, **flags))
         planned = self.shared.plan.planned
         if index is None and len(planned) > 2:
             labels = ", ".join(p.variant.label for p in planned[1:])
             raise HarnessError(
                 f"model_args make {len(planned) - 1} variants ({labels}), a model of lm-eval is one; give one level, "
-                "or use KvpruneLM.all or `python -m harness lm-eval`"
+                "or use KvpruneLM.all or `kvprune lm-eval`"
             )
         self.index = len(planned) - 1 if index is None else index
         self.variant = planned[self.index].variant
@@ -244,8 +245,8 @@ class KvpruneLM(TemplateLM):
         settings: dict[str, Any] = dict(normalize_gen_kwargs(asked))
         if settings.get("do_sample") or settings.get("temperature"):
             raise HarnessError(
-                f"the task {one.task_name} draws its answers ({asked}); here they are greedy: leave its do_sample and "
-                "temperature out"
+                f"the task {one.task_name} samples its answers ({asked}); here they are greedy: leave its do_sample "
+                "and temperature out"
             )
         stop = tuple(mark for mark in settings.get("until") or () if mark)
         return Job(self.shared.prompt(text, one.doc, str(one.task_name)), (), int(settings["max_gen_toks"]), stop)
@@ -260,15 +261,14 @@ class KvpruneLM(TemplateLM):
         raise NotImplementedError("loglikelihood is answered from the requests themselves, whose documents it needs")
 
 
-def share(asked: run_config.RunRequest) -> Shared:
-    """Plan the variants of a request, then load its model."""
-    for path in asked.plugin:
+def share(config: RunConfig) -> Shared:
+    """Plan the variants of a configuration, then load its model."""
+    for path in config.plugin:
         load_plugin(path)
-    if asked.phase != "prefill" or asked.query_aware or asked.query_mode or asked.compat:
+    if config.phase not in (None, "prefill") or config.query_aware or config.query_mode or config.compat:
         raise HarnessError("lm-eval runs prune in the prefill, without --query-aware, --query-mode and --compat")
-    grid.check_names(asked.method)
-    planned = grid.plan(asked.grid("prefill"), describe(loading.config_of(asked.model), asked.model))
-    return Shared(loading.load(asked.model, asked.device, asked.dtype), planned, asked.seed)
+    planned = plan(config, describe(loading.config_of(config.model), config.model))
+    return Shared(loading.load(config.model, config.device, config.dtype), planned, config.seed)
 
 
 def mean_removed(shared: Shared, index: int) -> float | None:

@@ -1,8 +1,7 @@
-"""``python -m harness lm-eval``: tasks of lm-eval, answered by every variant of a run, a column each."""
+"""``kvprune lm-eval``: tasks of lm-eval, answered by every variant of a run, one column each."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,40 +12,33 @@ from lm_eval.tasks import TaskManager
 from rich.markup import escape
 from rich.table import Table
 
-from harness.config.run_config import RunRequest
+from harness.config.run_config import RunConfig
+from harness.config.tool_configs import LmEvalConfig
 from harness.errors import HarnessError
 from harness.evaluation import provenance
-from harness.files import write_atomically
 from harness.lmeval.model import KvpruneLM, Shared, mean_removed, share
 from harness.models import loading
 from harness.reporting.run_table import console
 from methods.registry import unknown
 
 
-def run(
-    asked: RunRequest,
-    tasks: Sequence[str],
-    include_path: Path | None = None,
-    num_fewshot: int | None = None,
-    chat: bool = False,
-    bootstrap: int = 1000,
-) -> dict[str, Any]:
+def run(config: RunConfig, asked: LmEvalConfig, bootstrap: int = 1000) -> dict[str, Any]:
     """The results of all variants: ``{"variants": [{"variant", ..., "removed", "results": {task: {metric: value}}}],
     "split": {task: {"context": n, "whole": n}}, ...}``. ``bootstrap`` is the resamples behind lm-eval's errors.
 
     Unknown tasks, and tasks that cannot be run on a pruned cache: :class:`HarnessError`.
     """
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
-    manager = _manager(tasks, include_path)
-    shared = share(asked)
-    shown = [_column(shared, lm, tasks, manager, asked, num_fewshot, chat, bootstrap) for lm in KvpruneLM.all(shared)]
+    manager = _manager(asked.tasks, asked.include_path)
+    shared = share(config)
+    shown = [_column(shared, lm, manager, config, asked, bootstrap) for lm in KvpruneLM.all(shared)]
     return {
-        "model": loading.short_name(asked.model),
-        "tasks": list(tasks),
-        "limit": asked.limit,
-        "num_fewshot": num_fewshot,
-        "chat_template": chat,
-        "seed": asked.seed,
+        "model": loading.short_name(config.model),
+        "tasks": list(asked.tasks),
+        "limit": config.limit,
+        "num_fewshot": asked.num_fewshot,
+        "chat_template": asked.apply_chat_template,
+        "seed": config.seed,
         "versions": provenance.versions(),
         "skipped": shared.plan.skipped,
         "split": {task: {"context": len(found), "whole": len(whole)} for task, (found, whole) in shared.split.items()},
@@ -57,7 +49,7 @@ def run(
 def _manager(tasks: Sequence[str], include_path: Path | None) -> TaskManager:
     """lm-eval's tasks, and those of a folder; its own thousands are only read where the folder lacks one."""
     if include_path is not None and not include_path.is_dir():
-        raise HarnessError(f"--include-path {include_path} is no folder; give one with lm-eval task files (.yaml)")
+        raise HarnessError(f"--include-path {include_path} is not a folder; give one with lm-eval task files (.yaml)")
     manager = TaskManager(include_path=include_path, include_defaults=False) if include_path else None
     if manager is None or not set(tasks) <= set(manager.all_tasks):
         manager = TaskManager(include_path=include_path)
@@ -68,43 +60,36 @@ def _manager(tasks: Sequence[str], include_path: Path | None) -> TaskManager:
 
 
 def _column(
-    shared: Shared,
-    lm: KvpruneLM,
-    tasks: Sequence[str],
-    manager: TaskManager,
-    asked: RunRequest,
-    num_fewshot: int | None,
-    chat: bool,
-    bootstrap: int,
+    shared: Shared, lm: KvpruneLM, manager: TaskManager, config: RunConfig, asked: LmEvalConfig, bootstrap: int
 ) -> dict[str, Any]:
     try:
         found = lm_eval.simple_evaluate(
             model=lm,
-            tasks=list(tasks),
-            num_fewshot=num_fewshot,
-            limit=asked.limit,
+            tasks=list(asked.tasks),
+            num_fewshot=asked.num_fewshot,
+            limit=config.limit,
             log_samples=False,
             bootstrap_iters=bootstrap,
-            apply_chat_template=chat,
+            apply_chat_template=asked.apply_chat_template,
             task_manager=manager,
-            random_seed=asked.seed,
+            random_seed=config.seed,
         )
-    except (FileNotFoundError, ConnectionError) as error:  # a data set that is neither here nor to be had
-        raise HarnessError(f"the data of --tasks {','.join(tasks)} cannot be had: {error}") from error
+    except (FileNotFoundError, ConnectionError) as error:  # neither on this machine nor to be downloaded
+        raise HarnessError(f"the data of --tasks {','.join(asked.tasks)} cannot be loaded: {error}") from error
     assert found is not None
     results = {task: _figures(own) for task, own in found["results"].items()}
     return {**lm.variant.fields(), "removed": mean_removed(shared, lm.index), "results": results}
 
 
 def _figures(own: dict[str, Any]) -> dict[str, float]:
-    """Metrics and errors of one task; lm-eval writes "N/A" for an error that it has not."""
+    """Metrics and errors of one task; lm-eval writes "N/A" for an error that it does not have."""
     return {name: float(value) for name, value in own.items() if isinstance(value, int | float)}
 
 
 def show(result: dict[str, Any]) -> None:
-    """A row a task and metric, a column a variant, the measured removed fraction below."""
+    """One row per task and metric, one column per variant, the measured removed fraction below."""
     few = "" if result["num_fewshot"] is None else f", {result['num_fewshot']}-shot"
-    limit = "" if result["limit"] is None else f", {result['limit']} documents a task"
+    limit = "" if result["limit"] is None else f", {result['limit']} documents per task"
     table = Table(title=escape(f"{result['model']}, lm-eval{few}{limit}"), title_justify="left")
     table.add_column("task")
     table.add_column("metric")
@@ -135,8 +120,3 @@ def _pruned(split: dict[str, int] | None) -> str:
         return ""
     parts = [f"context of {split['context']}"] if split["context"] else []
     return ", ".join(parts + ([f"whole prompt of {split['whole']} (aware)"] if split["whole"] else []))
-
-
-def write(result: dict[str, Any], path: Path) -> None:
-    """The result as JSON."""
-    write_atomically(path, json.dumps(result, indent=1, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""Agreement: how alike the scores of methods are, and how much of what a question uses is covered by what each keeps.
+"""Agreement: how similar the scores of methods are, and how much of what a question uses each of them keeps.
 
 For each layer and KV head, over the pairs after the template prefix:
 
@@ -23,7 +23,9 @@ from torch import Tensor
 import benchmarks.registry
 from benchmarks.base import Benchmark, Request, Sample
 from benchmarks.fidelity.benchmark import Fidelity, resolve_fidelity
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
+from harness.config.tool_configs import AgreementConfig
 from harness.config.variants import Planned
 from harness.engine.adapter import LanguageModel, describe
 from harness.engine.context import BLOCK_BYTES, Prefix
@@ -39,23 +41,11 @@ from harness.models.prompts import Prompts, stop_ids
 from methods.base import Observation
 from methods.budgets import Ranking, number_kept
 from methods.kvzip import KVzip, largest_weights
+from methods.registry import load_plugin
 
 QUESTION = "question"
 #: the method whose scores are the repeat pass's own; it always takes part
 REPEAT = KVzip.name
-
-
-class Asked(NamedTuple):
-    """What is compared on what; ``removed`` sets the kept sets."""
-
-    methods: tuple[str, ...]
-    removed: Decimal
-    benchmark: str
-    request: Request
-    model: str
-    device: str = "auto"
-    dtype: str = "auto"
-    options: tuple[str, ...] = ()
 
 
 class Tables(NamedTuple):
@@ -65,34 +55,36 @@ class Tables(NamedTuple):
     share: Tensor
 
 
-def agreement(asked: Asked) -> dict[str, Any]:
+def agreement(config: AgreementConfig) -> dict[str, Any]:
     """Means over the contexts for all pairs of methods and the question, as the command's ``--json`` has them. What has
     no figure on a context or in a head (a failed method, a head whose scores are all the same) is left out of the
     means; where there is none at all it is null."""
-    benchmark = _benchmark(asked)
-    benchmark.check(asked.request)
-    names = asked.methods if {REPEAT, "all"} & {*asked.methods} else (*asked.methods, REPEAT)
-    grid = Grid(names, ("head",), (asked.removed,), options=asked.options)
-    config = loading.config_of(asked.model)
-    info = describe(config, asked.model)
-    if asked.request.lengths:
-        check_lengths(asked.request.lengths, int(config.get_text_config().max_position_embeddings), asked.model)
-    loading.pick_dtype(asked.dtype, loading.pick_device(asked.device))
-    planned = plan(grid, info)
+    for path in config.plugin:
+        load_plugin(path)
+    request = Request(config.length, config.subset, config.limit, config.data, config.seed)
+    benchmark = _benchmark(config)
+    benchmark.check(request)
+    names = config.method if {REPEAT, "all"} & {*config.method} else (*config.method, REPEAT)
+    asked = RunConfig(method=names, budget=("head",), removed=(config.removed,), option=config.option)
+    model = loading.config_of(config.model)
+    if config.length:
+        check_lengths(config.length, int(model.get_text_config().max_position_embeddings), config.model)
+    loading.pick_dtype(config.dtype, loading.pick_device(config.device))
+    planned = plan(asked, describe(model, config.model))
     compared = [one for one in planned.planned if not one.method.is_control]
-    loaded = loading.load(asked.model, asked.device, asked.dtype)
+    loaded = loading.load(config.model, config.device, config.dtype)
     prompts = Prompts(loaded.tokenizer)
-    samples = benchmark.samples(asked.request, prompts.text)
-    bench = _Bench(loaded.lm, prompts, compared, asked, benchmark.teacher_forced)
-    tables = [bench.compare(sample) for sample in samples]
+    samples = benchmark.samples(request, prompts.text)
+    comparison = _Comparison(loaded.lm, prompts, compared, config, benchmark.teacher_forced)
+    tables = [comparison.compare(sample) for sample in samples]
     rank, share = (torch.stack(some).nanmean(dim=0) for some in zip(*tables, strict=True))
     return {
         "kind": "agreement",
-        "model": loading.short_name(asked.model),
+        "model": loading.short_name(config.model),
         "benchmark": benchmark.name,
         "length": list(dict.fromkeys(sample.length for sample in samples)),
         "contexts": len(samples),
-        "removed": float(asked.removed),
+        "removed": float(config.removed),
         "methods": [*map(name_of, compared), QUESTION],
         "repeat": REPEAT,
         "rank": _listed(rank.nanmean(dim=(2, 3))),
@@ -100,40 +92,39 @@ def agreement(asked: Asked) -> dict[str, Any]:
         "rank_by_head": _listed(rank),
         "share_by_head": _listed(share),
         "skipped": planned.skipped,
-        "failed": bench.failed,
+        "failed": comparison.failed,
         "dtype": str(loaded.lm.dtype).removeprefix("torch."),
-        "seed": asked.request.seed,
+        "seed": config.seed,
         "data_hash": provenance.data_hash(samples),
         "versions": provenance.versions(),
     }
 
 
-def _benchmark(asked: Asked) -> Benchmark:
+def _benchmark(config: AgreementConfig) -> Benchmark:
     """The samples' benchmark as fidelity has it: with a text to read, or the full cache's own answer."""
-    name = asked.benchmark
+    name = config.benchmark or ""
     is_fidelity = name.partition(":")[0] == Fidelity.name
     named = benchmarks.registry.get(name) if is_fidelity else Fidelity(name)
-    (found,) = resolve_fidelity([named], None, asked.request.data)
+    (found,) = resolve_fidelity([named], None, config.data)
     if found.teacher_forced == "repeat":
         raise HarnessError(f"--benchmark {name}: the repeat pass is compared already; leave :repeat out")
     return found
 
 
 def name_of(planned: Planned) -> str:
-    """A variant's label without budget and level, which all share."""
-    name, _, _, *more = planned.variant.label.split(" ")
-    return " ".join([name, *more])
+    """A variant by its method and what differs from that one's defaults; budget and level are the same for all."""
+    return planned.variant.method + planned.variant.extras
 
 
-class _Bench:
+class _Comparison:
     def __init__(
-        self, lm: LanguageModel, prompts: Prompts, compared: Sequence[Planned], asked: Asked, kind: str
+        self, lm: LanguageModel, prompts: Prompts, compared: Sequence[Planned], config: AgreementConfig, kind: str
     ) -> None:
         self.lm = lm
         self.prompts = prompts
         self.compared = compared
-        self.removed = asked.removed
-        self.seed = asked.request.seed
+        self.removed = config.removed
+        self.seed = config.seed
         self.kind = kind
         self.stop = stop_ids(prompts, lm.model.generation_config)
         self.failed: dict[str, str] = {}

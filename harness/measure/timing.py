@@ -13,7 +13,9 @@ import torch
 
 import benchmarks.registry
 from benchmarks.base import Request, Sample
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
+from harness.config.tool_configs import SamplesConfig, SweepConfig
 from harness.config.variants import Planned
 from harness.engine.adapter import LanguageModel, describe
 from harness.engine.context import Context, check_positions
@@ -57,7 +59,7 @@ class Sweep:
         config = loading.config_of(model)
         check_lengths(lengths, int(config.get_text_config().max_position_embeddings), model)
         loading.pick_dtype(dtype, loading.pick_device(device))
-        self.plan = plan(Grid(tuple(methods), removed=REMOVED), describe(config, model))
+        self.plan = plan(RunConfig(method=tuple(methods), removed=REMOVED), describe(config, model))
         loaded = loading.load(model, device, dtype)
         self.model = model
         self.lm = loaded.lm
@@ -101,67 +103,55 @@ class Sweep:
         return Timing(time.perf_counter() - start, [answer.ids for answer in answers])
 
 
-def sweep(
-    model: str,
-    methods: Sequence[str],
-    lengths: Sequence[int],
-    question_tokens: int,
-    new_tokens: Sequence[int],
-    repeat: int,
-    device: str,
-    dtype: str,
-) -> dict[str, Any]:
+def sweep(config: SweepConfig) -> dict[str, Any]:
     """Time the grid at each length and answer length; medians over ``repeat`` runs, the two ways in turn."""
-    bench = Sweep(model, methods, device, dtype, lengths)
+    bench = Sweep(config.model, config.method, config.device, config.dtype, config.length)
     least = len(bench.prompts.context("").ids)
-    if min(lengths) < least:
-        raise HarnessError(f"--length must be at least {least}, the tokens of the chat template, got {min(lengths)}")
-    longest = max(lengths)
-    check_positions(bench.lm, longest, longest + question_tokens + max(new_tokens), "the longest prompt and answer")
-    rows = []
-    for length in lengths:
-        for count in new_tokens:
-            prompt = bench.random_prompt(length, question_tokens, count)
-            pairs = [(bench.shared(prompt), bench.single(prompt)) for _ in range(repeat)]
-            shared = statistics.median(pair[0].seconds for pair in pairs)
-            single = statistics.median(pair[1].seconds for pair in pairs)
-            same = sum(a == b for a, b in zip(pairs[0][0].tokens, pairs[0][1].tokens, strict=True))
-            rows.append(
-                {
-                    "length": length,
-                    "question_tokens": question_tokens,
-                    "new_tokens": count,
-                    "variants": len(bench.plan.planned),
-                    "shared_seconds": round(shared, 3),
-                    "single_seconds": round(single, 3),
-                    "ratio": round(single / shared, 2),
-                    "same_tokens": same,
-                    "repeat": repeat,
-                }
-            )
+    longest, shortest = max(config.length), min(config.length)
+    if shortest < least:
+        raise HarnessError(f"--length must be at least {least}, the tokens of the chat template, got {shortest}")
+    needed = longest + config.question_tokens + max(config.new_tokens)
+    check_positions(bench.lm, longest, needed, "the longest prompt and answer")
+    rows = [_row(bench, config, length, count) for length in config.length for count in config.new_tokens]
     return {"kind": "sweep", **_where(bench), "rows": rows}
 
 
-def on_samples(
-    model: str, methods: Sequence[str], benchmark: str, asked: Request, device: str, dtype: str
-) -> dict[str, Any]:
+def _row(bench: Sweep, config: SweepConfig, length: int, new_tokens: int) -> dict[str, Any]:
+    prompt = bench.random_prompt(length, config.question_tokens, new_tokens)
+    pairs = [(bench.shared(prompt), bench.single(prompt)) for _ in range(config.repeat)]
+    shared, single = (statistics.median(timing.seconds for timing in timings) for timings in zip(*pairs, strict=True))
+    same = sum(a == b for a, b in zip(pairs[0][0].tokens, pairs[0][1].tokens, strict=True))
+    return {
+        "length": length,
+        "question_tokens": config.question_tokens,
+        "new_tokens": new_tokens,
+        "variants": len(bench.plan.planned),
+        "shared_seconds": round(shared, 3),
+        "single_seconds": round(single, 3),
+        "ratio": round(single / shared, 2),
+        "same_tokens": same,
+        "repeat": config.repeat,
+    }
+
+
+def on_samples(config: SamplesConfig) -> dict[str, Any]:
     """Time the shared sweep on real samples and keep their texts, so that another harness can run the same ones."""
-    source = benchmarks.registry.get(benchmark)
-    source.check(asked)
-    bench = Sweep(model, methods, device, dtype, asked.lengths)
-    samples = source.samples(asked, bench.prompts.text)
+    source = benchmarks.registry.get(config.benchmark)
+    request = Request((config.length,), config.subset, config.limit)
+    source.check(request)
+    bench = Sweep(config.model, config.method, config.device, config.dtype, request.lengths)
+    samples = source.samples(request, bench.prompts.text)
     stop = stop_ids(bench.prompts, bench.lm.model.generation_config)
     timings = [bench.shared(bench.sample_prompt(sample, stop)) for sample in samples]
     texts = [[bench.prompts.decode(ids) for ids in timing.tokens] for timing in timings]
+    scores = [[source.score(sample, text).score for text in own] for sample, own in zip(samples, texts, strict=True)]
     return {
         "kind": "samples",
         **_where(bench),
-        "benchmark": benchmark,
-        "length": asked.lengths[0],
+        "benchmark": config.benchmark,
+        "length": config.length,
         "seconds": [round(timing.seconds, 3) for timing in timings],
-        "scores": [
-            [source.score(sample, text).score for text in own] for sample, own in zip(samples, texts, strict=True)
-        ],
+        "scores": scores,
         "predictions": texts,
         "rows": [sample.to_json() for sample in samples],
     }

@@ -68,15 +68,15 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
     out = console()
     summary = outcome.summary
     for title, cells in _tables(summary["cells"]):
-        told = settings(cells, job.request.max_new_tokens)
-        heading = f"{short_name(job.request.model)}, {title}, {_samples(job)}" + (f"\n{told}" if told else "")
+        told = settings(cells, job.config.max_new_tokens)
+        heading = f"{short_name(job.config.model)}, {title}, {_samples(job)}" + (f"\n{told}" if told else "")
         out.print(_table(heading, cells))
-        groups = group_table(f"{short_name(job.request.model)}, {title}", cells)
+        groups = group_table(f"{short_name(job.config.model)}, {title}", cells)
         if groups is not None:
             out.print(groups)
     _print_disagreements(out, summary)
     _print_alarms(out, summary)
-    shown = {variant.method for variant in job.plan.unsupported}  # they have a row in the table
+    shown = {one.variant.method for one in job.plan.unsupported}  # they have a row in the table
     for name, reason in ((name, reason) for name, reason in job.plan.skipped.items() if name not in shown):
         out.print(f"not run: {name}: {reason}", markup=False, highlight=False)
     for note in (*job.notes, *outcome.notes):
@@ -111,7 +111,7 @@ def _samples(job: Job) -> str:
     if not limits:
         return "all samples"
     shown = "/".join(map(str, sorted(limits)))
-    default = "" if job.request.limit is not None else " (the default with the embedded model; --limit N for more)"
+    default = "" if job.config.limit is not None else " (the default with the embedded model; --limit N for more)"
     return f"{shown} samples a subset{default}"
 
 
@@ -184,35 +184,3 @@ def _note(cell: dict[str, Any]) -> str:
     if cell["n_failed"]:
         notes.append(f"{cell['n_failed']} not run")
     return ", ".join(notes)
-
-
-def print_sweep(result: dict[str, Any]) -> None:
-    """Both times and their ratio, a row a length and answer length."""
-    title = f"{result['model']}, {result['dtype']}, {result['hardware']}"
-    table = Table(title=escape(title), title_justify="left")
-    for name in ("cached", "question", "new tokens", "variants", "shared s", "one at a time s", "ratio", "same tokens"):
-        table.add_column(name, justify="right")
-    for row in result["rows"]:
-        table.add_row(
-            f"{row['length']:,}",
-            str(row["question_tokens"]),
-            str(row["new_tokens"]),
-            str(row["variants"]),
-            f"{row['shared_seconds']:.1f}",
-            f"{row['single_seconds']:.1f}",
-            f"{row['ratio']:.1f}",
-            f"{row['same_tokens']} of {row['variants']}",
-        )
-    console().print(table)
-
-
-def print_samples_timing(result: dict[str, Any]) -> None:
-    """Seconds of each sample with all its variants."""
-    seconds = result["seconds"]
-    console().print(
-        f"{result['model']}, {result['benchmark']} at {result['length']:,} tokens, {result['hardware']}: "
-        f"{len(seconds)} samples x {len(result['labels'])} variants in {sum(seconds):.1f} s "
-        f"({', '.join(f'{one:.1f}' for one in seconds)})",
-        markup=False,
-        soft_wrap=True,
-    )

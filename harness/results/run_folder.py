@@ -35,9 +35,24 @@ Share = Annotated[float, Field(ge=0, le=1)]
 MOST_FIGURE = 1e100
 Figure = Annotated[float, Field(ge=-MOST_FIGURE, le=MOST_FIGURE)]
 
+#: what stands before a level of each kind in a label
+LEVEL_MARKS = {"removed": "", "keep_tokens": "keep=", "threshold": "tau="}
+
+
+def level_text(kind: str, level: float | None) -> str:
+    """A level with all its digits, so that no two share a text: ``0.5``, ``keep=64``, ``tau=-4``; empty for None."""
+    return "" if level is None else LEVEL_MARKS[kind] + repr(level).removesuffix(".0")
+
 
 class VariantFields(BaseModel):
-    """The columns of a variant, in lines and in cells alike."""
+    """The columns of a variant, in lines and in cells alike.
+
+    variant      its label: a short readable name, unique within a run. It is made where a run is planned
+                 (:class:`harness.config.variants.Variant`) and never parsed: what it says is in the other fields
+    level_kind   ``removed`` (fraction), ``keep_tokens`` (pairs per head), ``threshold`` (tau) or ``none`` (the control)
+    sinks        protected first pairs, or ``prefix``: the whole template prefix
+    options      the method's options as canonical JSON
+    """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -56,6 +71,27 @@ class VariantFields(BaseModel):
     query_mode: Literal["agnostic", "aware", "aware-reused"]
     thinking: bool
     options: str
+
+    @property
+    def level_text(self) -> str:
+        """The level as the label has it."""
+        return level_text(self.level_kind, self.level)
+
+    @property
+    def extras(self) -> str:
+        """What the label says after method, budget and level, led by a blank: options, protection and modes other than
+        the method's own."""
+        return self.variant.removeprefix(" ".join([*self._stem, self.level_text]).rstrip())
+
+    @property
+    def curve(self) -> str:
+        """The label without the level: variants that only differ in that are points of one curve."""
+        kind = ["keep"] if self.level_kind == "keep_tokens" else []
+        return " ".join([*self._stem, *kind]) + self.extras
+
+    @property
+    def _stem(self) -> list[str]:
+        return [self.method] if self.level_kind == "none" else [self.method, self.budget]
 
     @field_validator("level", mode="before")
     @classmethod

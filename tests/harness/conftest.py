@@ -12,7 +12,8 @@ import pytest
 import benchmarks.registry
 import methods.registry
 from harness import cli as command_line
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.engine.adapter import LanguageModel
 from harness.evaluation.evaluator import Evaluator
 from harness.models import loading
@@ -87,7 +88,7 @@ def evaluator(toy_lm: LanguageModel, toy_prompts: Prompts, toys: None) -> Callab
     """Makes the evaluator of a grid on a tiny model in float64."""
 
     def make(*methods: str, done: frozenset[tuple[str, str, int]] = frozenset(), **more: Any) -> Evaluator:
-        grid = Grid(methods, **more)
+        grid = RunConfig(method=methods, **more)
         planned = plan(grid, toy_lm.info).planned
         return Evaluator(toy_lm, toy_prompts, frozenset(), planned, query_aware=grid.query_aware, done=done)
 

@@ -10,7 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.config.variants import Plan
 from harness.evaluation.evaluator import Evaluator, Item
 from harness.results.run_folder import Line
@@ -79,7 +80,7 @@ def evaluate(made: Evaluator, items: Sequence[Item], histogram: Any = None) -> l
 
 
 def planned(*methods: str, **more: Any) -> Plan:
-    return plan(Grid(methods, **more), INFO)
+    return plan(RunConfig(method=methods, **more), INFO)
 
 
 def labels(*methods: str, **more: Any) -> list[str]:

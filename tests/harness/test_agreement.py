@@ -134,7 +134,7 @@ def test_any_text_will_do(compared: Callable[..., Any], tmp_path: Path) -> None:
         (("--benchmark", "toyy"), "unknown benchmark 'toyy'"),
         (("--benchmark", "fidelity:toy:repeat"), "leave :repeat out"),
         (("--benchmark", "toy", "--method", "nkorm"), "nkorm"),
-        (("--benchmark", "toy", "--removed", "1.5"), "--removed must be at least 0 and less than 1"),
+        (("--benchmark", "toy", "--removed", "1.5"), "--removed must be a number, at least 0 and less than 1"),
         (("--benchmark", "toy", "--length", "x"), "--length must be a whole number"),
         (("--benchmark", "text"), "needs --data"),
         (("--benchmark", "toy", "--length", "900"), "the model has 512; give a smaller --length"),

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.config import run_config
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.config.variants import Variant, build_from_options
 from harness.engine.prefill import Context, Prefix, Scored
 from harness.errors import HarnessError
@@ -31,7 +31,7 @@ INFO = ModelInfo("any", layers=LAYERS, query_heads=4, kv_heads=HEADS, head_size=
 
 
 def made(cached: int, method: str, values: Tensor | None = None, prefix: int = 0, **more: Any) -> Masks:
-    found = plan(Grid((method,), compat="kvpress", **more), INFO)
+    found = plan(RunConfig(method=(method,), compat="kvpress", **more), INFO)
     if values is None:
         values = torch.randn(LAYERS, HEADS, cached, generator=torch.Generator().manual_seed(0))
     empty = Prefix(Context(tuple(range(cached)), prefix), [], [], torch.empty(0))
@@ -47,17 +47,17 @@ def test_heads_keep_what_binary_floats_leave(cached: int, removed: str, kept: in
 
 
 def test_layers_and_all_keep_kvpress_numbers() -> None:
-    adakv = made(1000, "knorm", removed=(Decimal("0.9"),), budgets=("layer",)).keep[1]
+    adakv = made(1000, "knorm", removed=(Decimal("0.9"),), budget=("layer",)).keep[1]
     assert (adakv.sum(dim=(1, 2)) == HEADS * 99).all()
     assert (adakv.sum(dim=-1) >= 19).all()
     share = (Decimal("0.29"),)
     assert int(made(50, "kvzip", removed=share).keep[1].sum()) == 300 - int(300 * 0.29)
-    assert (made(50, "kvzip", removed=share, budgets=("layer",)).keep[1].sum(dim=(1, 2)) == 100 - 28).all()
+    assert (made(50, "kvzip", removed=share, budget=("layer",)).keep[1].sum(dim=(1, 2)) == 100 - 28).all()
 
 
 def test_layerwise_kvzip_has_no_floor_in_a_head() -> None:
     values = torch.stack([torch.zeros(40), torch.ones(40)]).expand(LAYERS, -1, -1).contiguous()
-    found = made(40, "kvzip", values, removed=HALF, budgets=("layer",), sinks=(0,)).keep[1]
+    found = made(40, "kvzip", values, removed=HALF, budget=("layer",), sinks=(0,)).keep[1]
     assert found.sum(dim=-1).tolist() == [[0, 40]] * LAYERS
 
 
@@ -66,7 +66,7 @@ def test_layerwise_kvzip_has_no_floor_in_a_head() -> None:
     [("streaming_llm", 4, 0), ("expected_attention", 4, 0), ("tova", 0, 1), ("snapkv", 0, 64)],
 )
 def test_mechanisms_stay_as_far_as_the_number_kept_goes(method: str, first: int, last: int) -> None:
-    found = made(200, method, removed=(Decimal("0.5"), Decimal("0.99")), budgets=("head",))
+    found = made(200, method, removed=(Decimal("0.5"), Decimal("0.99")), budget=("head",))
     assert found.keep[1, ..., :first].all() and found.keep[1, ..., 200 - last :].all()
     assert (found.keep[1].sum(dim=-1) == 100).all()
     few = found.keep[2]
@@ -79,16 +79,16 @@ def test_mechanisms_stay_as_far_as_the_number_kept_goes(method: str, first: int,
 def test_a_threshold_spares_the_last_128_and_judges_a_mechanism_by_its_raised_score() -> None:
     values = torch.full((LAYERS, HEADS, 300), -2.0)
     values[..., 10] = 0.5
-    found = made(300, "expected_attention", values, budgets=("threshold",), thresholds=(0.0, 1.5, 1.6))
+    found = made(300, "expected_attention", values, budget=("threshold",), threshold=(0.0, 1.5, 1.6))
     spared = list(range(172, 300))
     kept = [mask[0, 0].nonzero().flatten().tolist() for mask in found.keep[1:]]
     assert kept == [[0, 1, 2, 3, 10, *spared], [0, 1, 2, 3, *spared], spared]
 
 
 def test_flags_still_replace_the_protection() -> None:
-    found = made(40, "kvzip", removed=HALF, sinks=(7,), windows=(3,))
+    found = made(40, "kvzip", removed=HALF, sinks=(7,), window=(3,))
     assert found.keep[1, ..., :7].all() and found.keep[1, ..., -3:].all()
-    (one,) = planned("kvzip", removed=HALF, compat="kvpress", windows=(3,)).planned[1:]
+    (one,) = planned("kvzip", removed=HALF, compat="kvpress", window=(3,)).planned[1:]
     assert (one.variant.sinks, one.variant.window) == (4, 3)
 
 
@@ -119,12 +119,12 @@ def test_options_written_when_kvzip_alone_had_compat_are_read() -> None:
 
 
 def test_the_option_gives_one_method_what_the_flag_gives_all() -> None:
-    by_option = planned("knorm", "random", removed=HALF, options=("knorm.compat=kvpress",)).planned
+    by_option = planned("knorm", "random", removed=HALF, option=("knorm.compat=kvpress",)).planned
     assert [p.variant.label for p in by_option] == ["full", "knorm head 0.5 compat=kvpress", "random head 0.5"]
-    both = planned("knorm", removed=HALF, options=("knorm.compat=", "knorm.compat=kvpress")).planned[1:]
+    both = planned("knorm", removed=HALF, option=("knorm.compat=", "knorm.compat=kvpress")).planned[1:]
     assert [p.variant.label for p in both] == ["knorm head 0.5", "knorm head 0.5 compat=kvpress"]
     with pytest.raises(MethodError, match=r"knorm\.compat must be empty or kvpress, got 'other'"):
-        planned("knorm", options=("knorm.compat=other",))
+        planned("knorm", option=("knorm.compat=other",))
 
 
 def test_all_goes_on_without_what_kvpress_has_not() -> None:
@@ -135,7 +135,7 @@ def test_all_goes_on_without_what_kvpress_has_not() -> None:
     with pytest.raises(HarnessError, match="has no h2o"):
         planned("h2o", compat="kvpress")
     decoding = planned(
-        "knorm", "tova", "random", phase="both", budgets=("threshold",), thresholds=(0.0,), compat="kvpress"
+        "knorm", "tova", "random", phase="both", budget=("threshold",), threshold=(0.0,), compat="kvpress"
     )
     assert [p.variant.method for p in decoding.planned] == ["full", "knorm", "random"]
     assert [p.variant.window for p in decoding.planned[1:]] == [128, 128]
@@ -195,7 +195,7 @@ def test_the_embedded_models_prompts_are_kvpress_prompts_with_and_without_compat
 def test_one_run_has_one_way_to_put_prompts_together(model_folder: Path, tmp_path: Path, toys: None) -> None:
     asked = {"benchmark": "toy", "method": "knorm,random", "removed": "0.9", "limit": "1", "out": str(tmp_path)}
     mixed = {**asked, "option": "knorm.compat=kvpress"}
-    resolved = job.resolve(run_config.build({**mixed, "model": str(model_folder)}))  # the template makes both the same
+    resolved = job.resolve(RunConfig(**mixed, model=str(model_folder)))  # the template makes both the same
     assert [p.method.compat for p in resolved.plan.planned] == ["", "kvpress", ""]
     bare = save_model(tmp_path / "bare")
     tokenizer = toy_tokenizer()
@@ -204,8 +204,8 @@ def test_one_run_has_one_way_to_put_prompts_together(model_folder: Path, tmp_pat
         file.unlink()
     tokenizer.save_pretrained(bare)
     with pytest.raises(HarnessError, match="cannot share a run; give --compat kvpress for all methods"):
-        job.resolve(run_config.build({**mixed, "model": str(bare)}))
-    whole = job.resolve(run_config.build({**asked, "compat": "kvpress", "model": str(bare)}))
+        job.resolve(RunConfig(**mixed, model=str(bare)))
+    whole = job.resolve(RunConfig(**asked, compat="kvpress", model=str(bare)))
     sample = whole.items[0].sample
     assert whole.prompts.question(sample.question, "")[-1:] == tuple(whole.prompts.encode("\n"))
 

@@ -81,7 +81,7 @@ def removed_by_row(line: Line) -> float:
 def test_the_removed_fraction_can_be_worked_out_from_each_row_alone(
     evaluator: Callable[..., Evaluator], phase: str
 ) -> None:
-    budgets = {"budgets": ("head", "threshold"), "thresholds": (float("inf"),)}
+    budgets = {"budget": ("head", "threshold"), "threshold": (float("inf"),)}
     levels: dict[str, Any] = {"keep_tokens": (30,), **budgets}
     made = evaluator(*NAMES, phase=phase, **levels)
     items = drawn(context="x" * 50)

@@ -22,7 +22,7 @@ def histograms_of(made: Evaluator, items: Sequence[Item]) -> tuple[list[Line], l
 def test_a_threshold_on_the_histogram_removes_what_it_removes(
     evaluator: Callable[..., Evaluator], tau: float, window: int
 ) -> None:
-    lines, rows = histograms_of(evaluator("carded", thresholds=(tau,), windows=(window,)), some(1, length=90))
+    lines, rows = histograms_of(evaluator("carded", threshold=(tau,), window=(window,)), some(1, length=90))
     (row,) = rows
     width = (row["high"] - row["low"]) / len(row["counts"])
     edge = round((tau - row["low"]) / width)
@@ -34,7 +34,7 @@ def test_a_threshold_on_the_histogram_removes_what_it_removes(
 
 
 def test_one_histogram_a_context_method_and_protection(evaluator: Callable[..., Evaluator]) -> None:
-    _, rows = histograms_of(evaluator("carded", "knorm", "kvzip_plus", windows=(0, 3)), some(4))
+    _, rows = histograms_of(evaluator("carded", "knorm", "kvzip_plus", window=(0, 3)), some(4))
     found = [(row["sample_id"][-1], row["method"], row["window"]) for row in rows]
     assert found == [(i, m, w) for i in "02" for m in ("carded", "kvzip_plus") for w in (0, 3)]
 
@@ -49,7 +49,7 @@ def test_a_histogram_is_filed_under_its_contexts_first_sample(evaluator: Callabl
 def test_scores_outside_the_histograms_range_fall_into_its_ends(
     evaluator: Callable[..., Evaluator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = evaluator("carded", windows=(0,))
+    made = evaluator("carded", window=(0,))
     monkeypatch.setattr(type(made.planned[1].method), "score_range", (-2.5, -1.5))
     _, (row,) = histograms_of(made, some(1))
     assert sum(row["counts"]) == row["cached"]

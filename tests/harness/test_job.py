@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.config import run_config
+from harness.config.run_config import RunConfig
 from harness.evaluation import job
 from harness.evaluation.evaluator import Evaluator
 from tests.harness.driving import QUICK, Runs, contents
@@ -31,7 +31,7 @@ def named(model_folder: Path) -> Callable[..., Path]:
             "limit": "2",
             "model": str(model_folder),
         }
-        return job.resolve(run_config.build({**plain, **flags})).folder.path
+        return job.resolve(RunConfig(**{**plain, **flags})).folder.path
 
     return folder_of
 
@@ -207,5 +207,5 @@ def test_a_folder_of_texts_is_sampled_like_no_data_at_all(tmp_path: Path) -> Non
     """The embedded model gets few samples of them; finished rows in a file are all taken."""
     (tmp_path / "rows.jsonl").touch()
     for data, limit in ((None, job.EMBEDDED_LIMIT), (tmp_path, job.EMBEDDED_LIMIT), (tmp_path / "rows.jsonl", None)):
-        asked = run_config.RunRequest(benchmark=("toy",), data=data)
+        asked = RunConfig(benchmark=("toy",), data=data)
         assert job._request_for(Toy(), asked, [Toy()]).limit == limit

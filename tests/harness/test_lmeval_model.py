@@ -14,7 +14,8 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.engine.adapter import LanguageModel
 from harness.engine.context import Context
 from harness.engine.prefill import prefill
@@ -76,7 +77,7 @@ def tasks(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shared(toy_lm: LanguageModel, toy_prompts: Prompts) -> Shared:
-    planned = plan(Grid(("knorm", "kvzip"), removed=HALF), toy_lm.info)
+    planned = plan(RunConfig(method=("knorm", "kvzip"), removed=HALF), toy_lm.info)
     return Shared(Loaded(toy_lm, toy_prompts.tokenizer), planned)
 
 
@@ -180,7 +181,7 @@ def test_choices_and_variants_share_one_prefill(shared: Shared, monkeypatch: pyt
     ("call", "message"),
     [
         (lambda lm: lm.loglikelihood_rolling([]), "perplexity tasks"),
-        (lambda lm: lm.generate_until([writing(DOCS[0], do_sample=True, temperature=1.0)]), "draws its answers"),
+        (lambda lm: lm.generate_until([writing(DOCS[0], do_sample=True, temperature=1.0)]), "samples its answers"),
         (lambda lm: lm.generate_until([writing(DOCS[0], max_gen_toks=10_000)]), "needs .* positions"),
     ],
 )
@@ -192,7 +193,7 @@ def test_what_cannot_be_run_is_refused(shared: Shared, call: Callable[[KvpruneLM
 def test_a_method_that_fails_ends_the_run_with_its_reason(
     toys: None, toy_lm: LanguageModel, toy_prompts: Prompts
 ) -> None:
-    planned = plan(Grid(("broken",), removed=HALF), toy_lm.info)
+    planned = plan(RunConfig(method=("broken",), removed=HALF), toy_lm.info)
     broken = Shared(Loaded(toy_lm, toy_prompts.tokenizer), planned)
     with pytest.raises(HarnessError, match=r"broken head 0\.5 fails on a prompt of .* the method's own reason"):
         KvpruneLM.all(broken)[0].loglikelihood(asking(DOCS[0]))

@@ -177,7 +177,7 @@ def test_answers_that_a_second_scorer_judges_otherwise_are_listed() -> None:
 def test_a_method_that_cannot_prune_in_the_phase_has_a_cell_with_a_note() -> None:
     lines = [*answers("1000"), *[one.model_copy(update={"length": 64}) for one in answers("1000")]]
     absent = Variant("kvzip", "global", phase="both", sinks="prefix")
-    found = summarise(lines, FACTS, complete=True, unsupported=[absent])["cells"]
+    found = summarise(lines, FACTS, complete=True, unsupported=[{**absent.fields(), "note": "prefill only"}])["cells"]
     empty = [one for one in found if one["method"] == "kvzip"]
     assert [(one["length"], one["subset"], one["n"], one["score"]) for one in empty] == [
         (None, None, 0, None),

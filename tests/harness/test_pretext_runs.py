@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.errors import HarnessError
 from harness.evaluation import evaluator as runner
 from harness.evaluation.evaluator import Evaluator
@@ -21,7 +22,7 @@ TEXT = "instruction: |-\n\n\n  Translate it.\ntarget: |-\n  the translation\n"
 
 
 def labels(*options: str, **more: Any) -> list[str]:
-    planned = plan(Grid(("kvzip", "kvzip_plus"), removed=HALF, options=options, **more), INFO).planned
+    planned = plan(RunConfig(method=("kvzip", "kvzip_plus"), removed=HALF, option=options, **more), INFO).planned
     return [one.variant.label for one in planned[1:]]
 
 
@@ -95,10 +96,10 @@ def test_a_bad_file_is_refused_before_the_model_loads_whatever_else_runs(
 
 
 def test_compat_with_a_pretext_is_refused_with_the_reason() -> None:
-    given = {"removed": HALF, "options": ("kvzip.pretext=summary",), "compat": "kvpress"}
+    given = {"removed": HALF, "option": ("kvzip.pretext=summary",), "compat": "kvpress"}
     with pytest.raises(HarnessError, match="knows the pretext repeat alone"):
-        plan(Grid(("kvzip",), **given), INFO)
-    beside = plan(Grid(("kvzip", "kvzip_plus"), **given), INFO)
+        plan(RunConfig(method=("kvzip",), **given), INFO)
+    beside = plan(RunConfig(method=("kvzip", "kvzip_plus"), **given), INFO)
     assert list(beside.skipped) == ["kvzip"] and "repeat alone" in beside.skipped["kvzip"]
     assert [one.variant.label for one in beside.planned[1:]] == ["kvzip_plus global 0.5 compat=kvpress"]
 
@@ -114,7 +115,7 @@ def test_the_runs_stop_tokens_reach_the_context(
         return real(lm, context, *rest)
 
     monkeypatch.setattr(runner, "prefill", watched)
-    running = evaluator("kvzip", removed=HALF, options=("kvzip.pretext=summary",))
+    running = evaluator("kvzip", removed=HALF, option=("kvzip.pretext=summary",))
     running.stop_ids = frozenset({7, 8})
     lines = evaluate(running, some(1))
     assert [line.status for line in lines] == ["ok", "ok"]
@@ -129,7 +130,7 @@ def test_a_context_has_no_stop_tokens_unless_given(toy_prompts: Prompts) -> None
 def test_a_pass_that_does_not_fit_marks_its_variants_alone_truncated(
     evaluator: Callable[..., Evaluator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = evaluator("kvzip", removed=HALF, options=("kvzip.pretext=repeat", "kvzip.pretext=questions"))
+    running = evaluator("kvzip", removed=HALF, option=("kvzip.pretext=repeat", "kvzip.pretext=questions"))
     context = running.prompts.context(some(1)[0].sample.context)
     monkeypatch.setattr(running.lm.config, "max_position_embeddings", 2 * len(context.ids) + 60)
     lines = evaluate(running, some(1))

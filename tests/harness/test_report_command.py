@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import pytest
 from harness.analysis.boards import boards
 from harness.analysis.run_reader import find
 from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.config.variants import Variant
 from harness.results.run_folder import RunFolder
 from tests.harness.driving import COMMITTED, Ran, contents
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, RANDOM, both, edit_json, lines_of, write_run
@@ -191,7 +191,7 @@ def test_of_a_variant_in_two_runs_the_first_is_shown_and_a_difference_is_said(cl
         ({"device": "cuda"}, CONTROL, "other device"),
         ({}, lines_of(FULL, both(94)), "the control's scores differ"),
         ({}, lines_of(FULL, both(95, 11)), "other samples"),
-        ({}, lines_of(replace(FULL, thinking=True), both(95)), "other control, thinking"),
+        ({}, lines_of(Variant("full", thinking=True), both(95)), "other control, thinking"),
     ],
 )
 def test_runs_that_may_not_be_compared_have_tables_of_their_own(
@@ -320,7 +320,7 @@ def test_an_older_summary_is_derived_anew_and_left_alone(cli: Cli, results: Path
 
 def test_methods_without_figures_keep_their_row(cli: Cli, results: Path) -> None:
     run = results / "first"
-    absent = replace(KNORM, method="kvzip", phase="decode")
+    absent = Variant("kvzip", "head", "removed", 0.5, phase="decode")
     edit_json(run / "run.json", unsupported=[absent.fields()])
     found = find(run).runs[0]
     summary = summarise(found.lines, found.facts, True, 0, [{**absent.fields(), "note": "prefill only"}])

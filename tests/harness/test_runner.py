@@ -119,7 +119,7 @@ def test_removed_is_measured_from_the_masks(
         return seen[-1]
 
     monkeypatch.setattr(query_aware_masks, "masks", keeping)
-    made = evaluator("carded", "kvzip", "knorm", budgets=("global", "threshold"), thresholds=(-2.2,))
+    made = evaluator("carded", "kvzip", "knorm", budget=("global", "threshold"), threshold=(-2.2,))
     lines = evaluate(made, some(1))
     question = len(made.prompts.question(" number 0?", " It is"))
     for line, keep in zip(lines, seen[0].keep, strict=True):
@@ -132,7 +132,7 @@ def test_removed_is_measured_from_the_masks(
 
 
 def test_a_context_within_the_protection_runs_and_says_so(evaluator: Callable[..., Evaluator]) -> None:
-    lines = evaluate(evaluator("knorm", removed=HALF, windows=(0, 500)), some(1))
+    lines = evaluate(evaluator("knorm", removed=HALF, window=(0, 500)), some(1))
     kept = [line.kept_pairs for line in lines]
     assert [line.status for line in lines] == ["ok", "ok", "too_short"]
     assert (kept[2], kept[1]) == (kept[0], 9 * (lines[1].context_tokens // 2))
@@ -153,7 +153,7 @@ def test_empty_and_one_token_contexts_run_for_every_method(
 
 
 def test_binding_protection_is_said(evaluator: Callable[..., Evaluator]) -> None:
-    lines = evaluate(evaluator("knorm", removed=decimals("0.1", "0.9"), windows=(20,)), some(1))
+    lines = evaluate(evaluator("knorm", removed=decimals("0.1", "0.9"), window=(20,)), some(1))
     assert [line.bound_by for line in lines] == [None, None, "protection"]
     assert lines[2].kept_pairs == 3 * 3 * 20
 

@@ -10,7 +10,8 @@ import torch
 from pydantic import ValidationError
 
 from benchmarks.base import Score
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.evaluation import evaluator as runner
 from harness.evaluation.evaluator import Evaluator
 from harness.models.prompts import Prompts
@@ -21,7 +22,7 @@ from tests.tiny import tiny
 
 @pytest.mark.parametrize("how", FAILURES)
 def test_a_method_that_fails_has_lines_that_say_why(evaluator: Callable[..., Evaluator], how: str) -> None:
-    lines = evaluate(evaluator("broken", "knorm", removed=HALF, options=(f"broken.how={how}",)), some(2))
+    lines = evaluate(evaluator("broken", "knorm", removed=HALF, option=(f"broken.how={how}",)), some(2))
     status, reason = FAILURES[how]
     good, bad = [[line for line in lines if (line.method == "broken") == own] for own in (False, True)]
     assert {line.status for line in bad} == {status}
@@ -32,7 +33,7 @@ def test_a_method_that_fails_has_lines_that_say_why(evaluator: Callable[..., Eva
 
 def test_methods_that_fail_in_different_ways_do_so_side_by_side(evaluator: Callable[..., Evaluator]) -> None:
     options = tuple(f"broken.how={how}" for how in FAILURES)
-    lines = evaluate(evaluator("broken", removed=HALF, options=options), some(1))
+    lines = evaluate(evaluator("broken", removed=HALF, option=options), some(1))
     assert [line.status for line in lines] == ["ok", *(status for status, _ in FAILURES.values())]
 
 
@@ -75,7 +76,7 @@ def test_a_decode_without_memory_fails_its_question_only(
 def test_logits_that_are_nan_are_no_answer(toy_prompts: Prompts, toys: None) -> None:
     lm = tiny("llama", vocab_size=len(toy_prompts.tokenizer))
     lm.model.lm_head.weight.data[7] = torch.nan
-    made = Evaluator(lm, toy_prompts, frozenset(), plan(Grid(("knorm",), removed=HALF), lm.info).planned)
+    made = Evaluator(lm, toy_prompts, frozenset(), plan(RunConfig(method=("knorm",), removed=HALF), lm.info).planned)
     lines = evaluate(made, some(1))
     assert {(line.status, line.score, line.finish_reason) for line in lines} == {("nan", None, "nan")}
     assert all("NaN" in (line.reason or "") for line in lines)

@@ -14,8 +14,9 @@ import pytest
 import benchmarks.registry
 from benchmarks.multi_question import passages
 from harness.analysis.run_reader import read
-from harness.config.query_modes import MODES
-from harness.config.run_config import RunRequest, build
+from harness.config import run_config
+from harness.config.run_config import QUERY_MODES as MODES
+from harness.config.run_config import RunConfig
 from harness.engine.adapter import LanguageModel
 from harness.engine.prefill import prefill
 from harness.errors import HarnessError
@@ -64,9 +65,9 @@ def test_masks_of_all_budgets_are_those_that_were_pruned_with(
     evaluator: Callable[..., Evaluator], toy_lm: LanguageModel, toy_prompts: Prompts, tmp_path: Path, phase: str
 ) -> None:
     methods = ("knorm", "carded", "kvzip") if phase == "prefill" else ("knorm", "carded")
-    grid: dict[str, Any] = {"budgets": ("head", "layer", "global", "threshold"), "thresholds": (-2.2, -1.0)}
+    grid: dict[str, Any] = {"budget": ("head", "layer", "global", "threshold"), "threshold": (-2.2, -1.0)}
     if phase != "prefill":
-        grid["budgets"] = ("head", "threshold")
+        grid["budget"] = ("head", "threshold")
     made = evaluator(*methods, phase=phase, **grid)
     items = some(3)
     lines, stored, _ = keeping(made, items, tmp_path)
@@ -100,7 +101,7 @@ def test_each_question_has_the_masks_made_for_it(
     evaluator: Callable[..., Evaluator], toy_lm: LanguageModel, toy_prompts: Prompts, tmp_path: Path
 ) -> None:
     items = pair()
-    lines, stored, _ = keeping(evaluator("h2o", removed=HALF, query_modes=MODES), items, tmp_path)
+    lines, stored, _ = keeping(evaluator("h2o", removed=HALF, query_mode=MODES), items, tmp_path)
     plain = Plain(toy_lm.model)
     ids = toy_prompts.context(items[0].sample.context).ids
     asked = [toy_prompts.question(item.sample.question, item.sample.answer_prefix) for item in items]
@@ -119,7 +120,7 @@ def test_each_question_has_the_masks_made_for_it(
 
 
 def test_a_second_questions_masks_can_be_made_alone(evaluator: Callable[..., Evaluator], tmp_path: Path) -> None:
-    grid: dict[str, Any] = {"removed": HALF, "query_modes": MODES}
+    grid: dict[str, Any] = {"removed": HALF, "query_mode": MODES}
     lines, whole, _ = keeping(evaluator("h2o", **grid), pair(), tmp_path / "whole")
     done = frozenset(line.key for line in lines)
     made = evaluator("h2o", done=done, **grid)
@@ -323,11 +324,11 @@ def test_the_flag_is_a_key_of_the_configuration_file(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     for key in ("store-masks", "store_masks"):
         path.write_text(f"{key}: 3\n", encoding="utf-8")
-        assert build({}, path).store_masks == 3
-    assert build({"store_masks": "0"}, path).store_masks == RunRequest().store_masks == 0
+        assert run_config.read(path, {}).store_masks == 3
+    assert run_config.read(path, {"store_masks": "0"}).store_masks == RunConfig().store_masks == 0
     path.write_text("store-masks: -1\n", encoding="utf-8")
     with pytest.raises(HarnessError, match="--store-masks"):
-        build({}, path)
+        run_config.read(path, {})
 
 
 def test_texts_that_are_not_stored_come_from_the_rows(runs: Runs, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.config.variants import Plan
 from harness.engine.context import Context, Failure, Prefix, Scored
 from harness.evaluation.keep_masks import Masks, masks
@@ -24,7 +25,7 @@ def scores(cached: int, seed: int = 0) -> Tensor:
 
 
 def made(cached: int, prefix: int = 0, method: str = "knorm", **more: Any) -> Masks:
-    return masked(plan(Grid((method,), **more), INFO), scores(cached), prefix)
+    return masked(plan(RunConfig(method=(method,), **more), INFO), scores(cached), prefix)
 
 
 def masked(planned: Plan, values: Tensor, prefix: int = 0) -> Masks:
@@ -55,20 +56,20 @@ def test_each_head_keeps_the_floor_and_at_least_one(cached: int, removed: str, k
 
 @pytest.mark.parametrize(("asked", "kept"), [(1, 1), (12, 12), (40, 40), (41, 40), (10**12, 40)])
 def test_kept_tokens_are_kept_in_each_head_up_to_all(asked: int, kept: int) -> None:
-    found = made(40, keep_tokens=(asked,), windows=(1,))
+    found = made(40, keep_tokens=(asked,), window=(1,))
     assert (counts(found) == kept).all()
     assert found.keep[1, :, :, -1].all()
 
 
 @pytest.mark.parametrize("budget", ["layer", "global"])
 def test_uneven_budgets_keep_as_many_in_all(budget: str) -> None:
-    found = made(101, budgets=(budget,), removed=(Decimal("0.7"),))
+    found = made(101, budget=(budget,), removed=(Decimal("0.7"),))
     assert int(found.keep[1].sum()) == LAYERS * HEADS * 30
     assert len(set(counts(found).flatten().tolist())) > 1
 
 
 def test_a_threshold_keeps_equal_scores_and_the_window() -> None:
-    planned = plan(Grid(("knorm",), ("threshold",), thresholds=(-1.0,), windows=(2,)), INFO)
+    planned = plan(RunConfig(method=("knorm",), budget=("threshold",), threshold=(-1.0,), window=(2,)), INFO)
     values = torch.full((LAYERS, HEADS, 6), -2.0)
     values[:, :, 1] = -1.0
     found = masked(planned, values)
@@ -77,13 +78,13 @@ def test_a_threshold_keeps_equal_scores_and_the_window() -> None:
 
 @pytest.mark.parametrize(("tau", "kept"), [(float("-inf"), 20), (float("inf"), 3)])
 def test_infinite_thresholds_remove_nothing_or_all_but_the_window(tau: float, kept: int) -> None:
-    found = made(20, budgets=("threshold",), thresholds=(tau,), windows=(3,))
+    found = made(20, budget=("threshold",), threshold=(tau,), window=(3,))
     assert (counts(found) == kept).all()
 
 
 @pytest.mark.parametrize(("cached", "short"), [(5, True), (6, True), (7, False)])
 def test_a_context_no_longer_than_its_protection_is_too_short(cached: int, short: bool) -> None:
-    found = made(cached, removed=(Decimal("0.5"),), sinks=(2,), windows=(4,))
+    found = made(cached, removed=(Decimal("0.5"),), sinks=(2,), window=(4,))
     assert found.short == [False, short]
     assert bool(found.keep[1].all()) == short
 
@@ -100,7 +101,7 @@ def test_an_empty_and_a_one_token_context_are_too_short_for_all(own: int, short:
 
 
 def test_protection_beyond_the_number_kept_is_exactly_what_stays() -> None:
-    found = made(20, removed=(Decimal("0.9"),), sinks=(3,), windows=(4,))
+    found = made(20, removed=(Decimal("0.9"),), sinks=(3,), window=(4,))
     assert found.bound == [False, True]
     places = set(found.keep[1, 0, 0].nonzero().flatten().tolist())
     assert places == {0, 1, 2, 16, 17, 18, 19}
@@ -108,7 +109,7 @@ def test_protection_beyond_the_number_kept_is_exactly_what_stays() -> None:
 
 @pytest.mark.parametrize(("removed", "bound"), [("0.65", False), ("0.66", True)])
 def test_protection_of_just_the_number_kept_does_not_bind(removed: str, bound: bool) -> None:
-    found = made(20, removed=(Decimal(removed),), sinks=(3,), windows=(4,))
+    found = made(20, removed=(Decimal(removed),), sinks=(3,), window=(4,))
     assert found.bound[1] == bound
     assert (counts(found) == 7).all()
 
@@ -124,7 +125,7 @@ def test_the_template_prefix_is_protected_for_kvzip_until_sinks_replace_it() -> 
 
 
 def test_protected_pairs_count_inside_the_number_kept() -> None:
-    found = made(40, removed=(Decimal("0.5"),), sinks=(2,), windows=(5,))
+    found = made(40, removed=(Decimal("0.5"),), sinks=(2,), window=(5,))
     assert found.keep[1, :, :, :2].all()
     assert found.keep[1, :, :, -5:].all()
     assert (counts(found) == 20).all()
@@ -132,16 +133,16 @@ def test_protected_pairs_count_inside_the_number_kept() -> None:
 
 @pytest.mark.parametrize("windows", [(0, 6), (6, 0)])
 def test_each_protection_ranks_the_same_scores_for_itself(windows: tuple[int, int]) -> None:
-    found = made(30, removed=(Decimal("0.7"),), windows=windows)
+    found = made(30, removed=(Decimal("0.7"),), window=windows)
     for index, window in enumerate(windows, 1):
-        alone = made(30, removed=(Decimal("0.7"),), windows=(window,))
+        alone = made(30, removed=(Decimal("0.7"),), window=(window,))
         assert torch.equal(found.keep[index], alone.keep[1])
     assert not torch.equal(found.keep[1], found.keep[2])
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_scores_that_are_not_finite_fail_their_variants_only(bad: float) -> None:
-    planned = plan(Grid(("knorm", "random"), removed=(Decimal("0.5"),)), INFO)
+    planned = plan(RunConfig(method=("knorm", "random"), removed=(Decimal("0.5"),)), INFO)
     values = scores(20)
     broken = values.clone()
     broken[2, 1, 19] = bad

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.config.grid import Grid, plan
-from harness.config.variants import Variant
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.errors import HarnessError
 from methods import registry
 from methods.base import MethodError, ModelInfo
@@ -31,13 +31,13 @@ def test_the_control_asked_for_is_not_run_twice() -> None:
 def test_budget_head_works_for_every_method_that_has_a_budget(toys: None) -> None:
     names = [name for name in registry.names() if not name.startswith("kvzap") and name != "full"]
     assert {"knorm", "streaming_llm", "kvzip", "kvzip_plus", "random", "carded"} <= set(names)
-    found = labels(*names, budgets=("head",), removed=decimals("0.5"))
+    found = labels(*names, budget=("head",), removed=decimals("0.5"))
     assert found == [f"{name} head 0.5" for name in names]
 
 
 def test_lists_make_products() -> None:
     found = planned(
-        "knorm", "random", budgets=("head", "layer"), removed=decimals("0.1", "0.9"), windows=(0, 8), sinks=(0, 2)
+        "knorm", "random", budget=("head", "layer"), removed=decimals("0.1", "0.9"), window=(0, 8), sinks=(0, 2)
     )
     fields = {
         (p.variant.method, p.variant.budget, p.variant.level, p.variant.window, p.variant.sinks) for p in found.planned
@@ -46,7 +46,7 @@ def test_lists_make_products() -> None:
 
 
 def test_labels_are_unique_and_say_what_differs() -> None:
-    found = labels("knorm", "kvzip", removed=decimals("0.5"), windows=(0, 8), sinks=(0, 2))
+    found = labels("knorm", "kvzip", removed=decimals("0.5"), window=(0, 8), sinks=(0, 2))
     assert len(set(found)) == len(found) == 8
     assert "knorm head 0.5" in found  # its published protection is none
     assert "knorm head 0.5 window=8 sinks=2" in found
@@ -67,18 +67,18 @@ def test_all_means_every_method_and_no_alias(toys: None) -> None:
 def test_flags_replace_the_published_protection() -> None:
     (kvzip,) = planned("kvzip", removed=decimals("0.5")).planned[1:]
     assert (kvzip.variant.sinks, kvzip.variant.protection().prefix) == ("prefix", True)
-    (other,) = planned("kvzip", removed=decimals("0.5"), sinks=(2,), windows=(5,)).planned[1:]
+    (other,) = planned("kvzip", removed=decimals("0.5"), sinks=(2,), window=(5,)).planned[1:]
     kept = other.variant.protection()
     assert (kept.sinks, kept.window, kept.prefix) == (2, 5, False)
 
 
 def test_the_published_window_holds_under_every_budget(toys: None) -> None:
-    found = planned("carded", budgets=("head", "layer", "threshold"), removed=decimals("0.5")).planned[1:]
+    found = planned("carded", budget=("head", "layer", "threshold"), removed=decimals("0.5")).planned[1:]
     assert [p.variant.window for p in found] == [4, 4, 4]
 
 
 def test_flags_never_take_a_methods_own_mechanism() -> None:
-    (one,) = planned("streaming_llm", removed=decimals("0.5"), sinks=(0,), windows=(0,)).planned[1:]
+    (one,) = planned("streaming_llm", removed=decimals("0.5"), sinks=(0,), window=(0,)).planned[1:]
     assert one.variant.sinks == 0
     assert (one.variant.protection() | one.method.mechanism_for(10)).sinks == 4
 
@@ -90,13 +90,13 @@ def test_compat_gives_kvpress_sinks_and_shows_in_the_label() -> None:
 
 
 def test_an_option_with_two_values_is_two_variants() -> None:
-    found = planned("kvzip", removed=decimals("0.5"), options=("kvzip.chunk=64", "kvzip.chunk=128")).planned[1:]
+    found = planned("kvzip", removed=decimals("0.5"), option=("kvzip.chunk=64", "kvzip.chunk=128")).planned[1:]
     assert [p.variant.label for p in found] == ["kvzip global 0.5 chunk=64", "kvzip global 0.5 chunk=128"]
     assert [json.loads(p.variant.options)["chunk"] for p in found] == [64, 128]
 
 
 def test_an_option_at_its_default_leaves_no_trace_in_the_label() -> None:
-    assert labels("kvzip", removed=decimals("0.5"), options=("kvzip.chunk=2048",)) == ["kvzip global 0.5"]
+    assert labels("kvzip", removed=decimals("0.5"), option=("kvzip.chunk=2048",)) == ["kvzip global 0.5"]
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ def test_an_option_at_its_default_leaves_no_trace_in_the_label() -> None:
 )
 def test_a_wrong_option_is_refused(text: str, message: str) -> None:
     with pytest.raises((HarnessError, MethodError), match=message):
-        planned("kvzip", "knorm", options=(text,))
+        planned("kvzip", "knorm", option=(text,))
 
 
 def test_an_unsupported_budget_is_skipped_with_a_note_when_others_remain() -> None:
-    found = planned("streaming_llm", "knorm", budgets=("layer",), removed=decimals("0.5"))
+    found = planned("streaming_llm", "knorm", budget=("layer",), removed=decimals("0.5"))
     assert [p.variant.label for p in found.planned] == ["full", "knorm layer 0.5"]
     assert found.skipped == {
         "streaming_llm": "streaming_llm does not work with budget 'layer': its scores are positions, "
@@ -129,7 +129,7 @@ def test_an_unsupported_budget_is_skipped_with_a_note_when_others_remain() -> No
 
 
 def test_only_the_budgets_that_a_method_cannot_take_are_skipped() -> None:
-    found = planned("streaming_llm", "knorm", budgets=("head", "layer"), removed=decimals("0.5"))
+    found = planned("streaming_llm", "knorm", budget=("head", "layer"), removed=decimals("0.5"))
     assert [p.variant.label for p in found.planned[1:]] == [
         "streaming_llm head 0.5",
         "knorm head 0.5",
@@ -140,7 +140,7 @@ def test_only_the_budgets_that_a_method_cannot_take_are_skipped() -> None:
 
 def test_an_unsupported_budget_alone_is_an_error() -> None:
     with pytest.raises(HarnessError, match="streaming_llm does not work with budget 'global'"):
-        planned("streaming_llm", budgets=("global",))
+        planned("streaming_llm", budget=("global",))
 
 
 def test_a_missing_surrogate_is_an_error_where_named_and_a_note_under_all() -> None:
@@ -166,11 +166,6 @@ def test_what_a_methods_own_code_raises_is_its_own_fault(
     assert "knorm head 0.5" in [p.variant.label for p in found.planned]
 
 
-def test_an_unknown_phase_is_refused() -> None:
-    with pytest.raises(HarnessError, match="unknown phase 'sideways'; known, nearest first: decode, prefill, both"):
-        planned("knorm", phase="sideways")
-
-
 def test_a_method_that_cannot_prune_while_decoding_is_skipped_with_a_note_or_an_error_alone() -> None:
     found = planned("kvzip", "knorm", phase="decode", removed=decimals("0.5"))
     assert [p.variant.label for p in found.planned] == ["full", "knorm head 0.5"]
@@ -183,14 +178,14 @@ def test_unknown_names_are_refused_with_the_nearest_first() -> None:
     with pytest.raises(MethodError, match="unknown method 'knrm'; known, nearest first: knorm"):
         planned("knrm")
     with pytest.raises(HarnessError, match="unknown budget 'heads'; known, nearest first: head"):
-        planned("knorm", budgets=("heads",))
+        planned("knorm", budget=("heads",))
 
 
 def test_a_model_with_sliding_windows_only_runs_the_control_alone() -> None:
     bare = ModelInfo("slides", 0, 9, 3, 8, 54)
-    assert len(plan(Grid(("full",)), bare).planned) == 1
+    assert len(plan(RunConfig(method=("full",)), bare).planned) == 1
     with pytest.raises(HarnessError, match="sliding window"):
-        plan(Grid(("knorm",)), bare)
+        plan(RunConfig(method=("knorm",)), bare)
 
 
 def test_query_aware_variants_say_so() -> None:
@@ -198,9 +193,3 @@ def test_query_aware_variants_say_so() -> None:
         "full aware",
         "knorm head 0.5 aware",
     ]
-
-
-def test_every_field_of_a_variant_is_a_column() -> None:
-    columns = Variant("knorm", "head", "removed", 0.5).fields()
-    assert columns["variant"] == "knorm head 0.5"
-    assert set(columns) == {"variant", *Variant.__dataclass_fields__}

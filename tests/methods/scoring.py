@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.engine.adapter import LanguageModel
 from harness.engine.context import Context
 from harness.engine.prefill import prefill
@@ -25,7 +26,7 @@ def scores_of(lm: LanguageModel, method: Method, given: Context, **more: int) ->
 
 def masks_of(lm: LanguageModel, given: Context, *methods: str, **grid: Any) -> tuple[Masks, dict[str, Tensor]]:
     """Masks of the variants of a grid, the control first, and the scores by method name."""
-    planned = plan(Grid(methods, **grid), lm.info)
+    planned = plan(RunConfig(method=methods, **grid), lm.info)
     scored = prefill(lm, given, planned.methods)
     assert scored.failed == {}
     shape = (lm.info.layers, lm.info.kv_heads, len(given.ids))

@@ -115,7 +115,7 @@ def test_tova_is_the_newest_tokens_weight_averaged_over_all_query_heads(lm64: La
 
 def test_tova_keeps_the_newest_token_where_it_is_told_to(lm64: LanguageModel) -> None:
     options = ("tova.keep_newest=true", "tova.keep_newest=false")
-    found, scores = masks_of(lm64, context(), "tova", keep_tokens=(1,), options=options)
+    found, scores = masks_of(lm64, context(), "tova", keep_tokens=(1,), option=options)
     best = scores["tova"].argmax(dim=-1)
     assert (best != TOKENS - 1).any()
     forced, free = found.keep[1:].int().argmax(dim=-1)
@@ -212,7 +212,7 @@ def test_expected_attention_refuses_senseless_options(options: dict[str, Any]) -
 
 
 def test_expected_attention_keeps_its_four_sinks_whatever_the_flags(lm: LanguageModel) -> None:
-    found, _ = masks_of(lm, context(), "expected_attention", removed=(Decimal("0.8"),), sinks=(0,), windows=(0,))
+    found, _ = masks_of(lm, context(), "expected_attention", removed=(Decimal("0.8"),), sinks=(0,), window=(0,))
     assert found.keep[1, :, :, :4].all()
     assert (found.keep[1].sum(dim=(1, 2)) == 3 * 20).all()
 
@@ -244,7 +244,7 @@ def test_methods_scored_together_get_what_each_gets_alone(lm: LanguageModel) -> 
 def test_short_contexts_are_scored_and_keep_a_sane_number(lm: LanguageModel, kind: type[Method], tokens: int) -> None:
     budgets = tuple(budget for budget in ("head", "layer", "global") if budget in kind.budgets)
     removed = (Decimal("0.25"), Decimal("0.5"), Decimal("0.9"))
-    found, scores = masks_of(lm, context(tokens, prefix=1), kind.name, budgets=budgets, removed=removed)
+    found, scores = masks_of(lm, context(tokens, prefix=1), kind.name, budget=budgets, removed=removed)
     assert found.failed == {}
     assert torch.isfinite(scores[kind.name]).all()
     assert len(found.keep) == 1 + len(budgets) * len(removed)
@@ -291,7 +291,7 @@ def test_h2o_keeps_the_newest_half_and_of_the_others_those_with_the_largest_sums
 def test_h2o_keeps_the_newest_half_of_every_head_under_uneven_budgets(
     lm: LanguageModel, budget: str, kept: int
 ) -> None:
-    found, scores = masks_of(lm, context(), "h2o", budgets=(budget,), keep_tokens=(kept,))
+    found, scores = masks_of(lm, context(), "h2o", budget=(budget,), keep_tokens=(kept,))
     newest = (kept + 1) // 2
     keep, others = found.keep[1], found.keep[1, :, :, : TOKENS - newest]
     assert keep[:, :, TOKENS - newest :].all()
@@ -305,7 +305,7 @@ def test_h2o_keeps_the_newest_half_of_every_head_under_uneven_budgets(
 
 
 def test_the_window_flag_does_not_shrink_the_recent_half_of_h2o(lm: LanguageModel) -> None:
-    found, _ = masks_of(lm, context(), "h2o", keep_tokens=(20,), windows=(0, 14, 30))
+    found, _ = masks_of(lm, context(), "h2o", keep_tokens=(20,), window=(0, 14, 30))
     assert found.bound == [False, False, False, True]
     for mask, newest, kept in zip(found.keep[1:], (10, 14, 30), (20, 20, 30), strict=True):
         assert mask[:, :, -newest:].all()

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.engine.context import Context, Prefix, Scored
 from harness.evaluation.keep_masks import Masks, masks
 from methods.base import MethodError, ModelInfo
@@ -24,7 +25,7 @@ INFO = ModelInfo("any", layers=LAYERS, query_heads=4, kv_heads=2, head_size=8, h
 
 def made(*methods: str, **grid: Any) -> Masks:
     """Masks of random scores on 4,096 tokens, the same for all methods."""
-    planned = plan(Grid(methods, **grid), INFO)
+    planned = plan(RunConfig(method=methods, **grid), INFO)
     empty = Prefix(Context(tuple(range(TOKENS))), [], [], torch.empty(0))
     scores = torch.rand(LAYERS, 2, TOKENS, generator=torch.Generator().manual_seed(0))
     return masks(planned.planned, Scored(empty, dict.fromkeys(planned.methods, scores)), (LAYERS, 2, TOKENS), 0)
@@ -54,7 +55,7 @@ def test_numbers_fall_evenly_from_the_first_layer_to_the_last_and_their_mean_is_
 
 @pytest.mark.parametrize("removed", ["0.75", "0.875", "0.99"])
 def test_at_strong_levels_it_is_snapkv(removed: str) -> None:
-    found = made("snapkv", "pyramidkv", removed=(Decimal(removed),), budgets=("head",))
+    found = made("snapkv", "pyramidkv", removed=(Decimal(removed),), budget=("head",))
     assert torch.equal(found.keep[1], found.keep[2])
 
 
@@ -80,7 +81,7 @@ def test_numbers_are_whole_between_the_window_and_all_with_the_levels_mean(token
 
 
 def test_a_window_beyond_the_last_layers_number_binds_and_stays() -> None:
-    found = made("pyramidkv", removed=(Decimal("0.5"),), windows=(102, 200))
+    found = made("pyramidkv", removed=(Decimal("0.5"),), window=(102, 200))
     assert found.bound == [False, False, True]
     assert counts(found, 2)[-1].tolist() == [200, 200]
     assert found.keep[2, :, :, -200:].all()

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from harness.config.grid import parse_removed, parse_threshold
 from harness.config.variants import Variant
 from harness.errors import HarnessError
 from methods.base import MethodError
@@ -44,7 +43,7 @@ def test_nothing_removed_under_threshold_is_minus_infinity(toys: None) -> None:
 
 
 def test_explicit_thresholds_ask_for_no_fraction(toys: None) -> None:
-    found = planned("carded", thresholds=(-6.0, -4.5)).planned[1:]
+    found = planned("carded", threshold=(-6.0, -4.5)).planned[1:]
     assert [(p.variant.level, p.requested_removed) for p in found] == [(-6.0, None), (-4.5, None)]
 
 
@@ -66,25 +65,25 @@ def test_fractions_and_kept_tokens_together_are_both_run() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"thresholds": (-4.0,)}, "--budget threshold"),
-        ({"keep_tokens": (8,), "budgets": ("threshold",)}, "--budget head"),
+        ({"threshold": (-4.0,)}, "--budget threshold"),
+        ({"keep_tokens": (8,), "budget": ("threshold",)}, "--budget head"),
     ],
 )
 def test_a_level_flag_that_no_variant_takes_is_refused(toys: None, flags: dict[str, Any], message: str) -> None:
-    name = "knorm" if "thresholds" in flags else "carded"
+    name = "knorm" if "threshold" in flags else "carded"
     with pytest.raises(HarnessError, match=message):
         planned(name, **flags)
 
 
 def test_other_methods_take_thresholds_only_when_given() -> None:
     with pytest.raises(HarnessError, match=r"knorm has no calibrated thresholds.*--threshold=TAU"):
-        planned("knorm", budgets=("threshold",))
-    assert labels("knorm", budgets=("threshold",), thresholds=(-7.0,)) == ["knorm threshold tau=-7"]
+        planned("knorm", budget=("threshold",))
+    assert labels("knorm", budget=("threshold",), threshold=(-7.0,)) == ["knorm threshold tau=-7"]
 
 
 @pytest.mark.parametrize("close", [(-4.1234567, -4.1234568), (-1e-9, -2e-9), (1234567.0, 1234568.0)])
 def test_close_thresholds_have_labels_of_their_own(close: tuple[float, float]) -> None:
-    assert len(set(labels("knorm", budgets=("threshold",), thresholds=close))) == 2
+    assert len(set(labels("knorm", budget=("threshold",), threshold=close))) == 2
 
 
 def test_large_numbers_of_kept_tokens_have_labels_of_their_own() -> None:
@@ -105,22 +104,20 @@ def test_an_infinite_level_is_text_in_the_columns() -> None:
     assert Variant("knorm", "threshold", "threshold", -math.inf).fields()["level"] == "-inf"
 
 
-@pytest.mark.parametrize("text", ["1", "1.0", "-0.1", "abc", "1e999", "nan", "inf", "", "0.999999999999999999999"])
-def test_a_removed_fraction_outside_its_range_is_refused(text: str) -> None:
-    with pytest.raises(HarnessError, match=r"--removed must be .*at least 0 and less than 1, got"):
-        parse_removed(text)
-
-
-@pytest.mark.parametrize(("text", "value"), [("0", "0"), ("-0", "0"), ("0.875", "0.875"), ("1e-3", "0.001")])
-def test_removed_fractions_are_exact(text: str, value: str) -> None:
-    assert str(parse_removed(text)) == value
-
-
-@pytest.mark.parametrize("text", ["nan", "-nan", "four", "", "--4"])
-def test_a_threshold_that_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(HarnessError, match="--threshold must be a number"):
-        parse_threshold(text)
-
-
-def test_infinite_thresholds_are_numbers() -> None:
-    assert (parse_threshold("-inf"), parse_threshold("inf")) == (-math.inf, math.inf)
+@pytest.mark.parametrize(
+    ("variant", "level", "curve", "extras"),
+    [
+        (Variant("full", thinking=True), "", "full thinking", " thinking"),
+        (Variant("knorm", "head", "removed", 0.5), "0.5", "knorm head", ""),
+        (Variant("knorm", "head", "keep_tokens", 64.0, window=3), "keep=64", "knorm head keep window=3", " window=3"),
+        (
+            Variant("knorm", "threshold", "threshold", -4.5, query_mode="aware"),
+            "tau=-4.5",
+            "knorm threshold aware",
+            " aware",
+        ),
+        (Variant("kvzip", "head", phase="decode"), "", "kvzip", ""),
+    ],
+)
+def test_level_and_curve_are_told_from_the_fields(variant: Variant, level: str, curve: str, extras: str) -> None:
+    assert (variant.level_text, variant.curve, variant.extras) == (level, curve, extras)
