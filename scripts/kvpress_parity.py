@@ -38,6 +38,7 @@ from harness.engine.prefill import Context, Scored, prefill
 from harness.evaluation import provenance
 from harness.evaluation.keep_masks import masks
 from harness.models import loading
+from harness.models.embedded import DEFAULT_MODEL
 from harness.models.prompts import Prompts
 from methods.base import ModelInfo
 from methods.kvzap.weights import committed
@@ -107,7 +108,7 @@ def main() -> None:
         "gguf", type=Path, help="the model as GGUF; a converted tokenizer does not work across releases"
     )
     parser.add_argument("--text", type=Path, required=True, help="a file of plain text")
-    parser.add_argument("--model", default=loading.DEFAULT_MODEL, help="the same model as it is named here")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="the same model as it is named here")
     parser.add_argument("--length", type=int, default=1024, help="cached tokens")
     parser.add_argument("--removed", default="0.25,0.5,0.75,0.875")
     parser.add_argument("--work", type=Path, help="keep kvpress's results here, and reuse them for the same job")

@@ -179,7 +179,7 @@ def _lowest(bench: Bench) -> Iterator[RunConfig]:
     """Every phase and budget at its strongest level, with the published protection and with a small one."""
     for phase in bench.cls.phases:
         for budget in bench.cls.budgets:
-            level = {"thresholds": (1e30,)} if budget == "threshold" else {"keep_tokens": (1,)}
+            level = {"threshold": (1e30,)} if budget == "threshold" else {"keep_tokens": (1,)}
             if phase == "prefill" or budget in ("head", "threshold"):
                 for own in (True, False):
                     yield bench.grid(budget, phase, own, **level)
