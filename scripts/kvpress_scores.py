@@ -1,8 +1,8 @@
 """Scores and kept pairs of NVIDIA/kvpress on the tokens of a job that `scripts/kvpress_parity.py` wrote.
 
 Runs in kvpress's own environment and imports nothing of ours; `kvpress_parity.py` starts it and says how to
-create that environment. Each press's own `score`, `compress` or `forward_hook` is called inside two prefills (one eager,
-for the press that needs attention weights), and KVzip's context manager once for each of its settings.
+create that environment. Each press's own `score`, `compress` or `forward_hook` is called inside two prefills (one
+eager, for the press that needs attention weights), and KVzip's context manager once for each of its settings.
 
     kvpress-env/bin/python scripts/kvpress_scores.py job.json MODEL.gguf FOLDER
 """
