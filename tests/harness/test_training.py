@@ -215,6 +215,9 @@ def test_data_that_is_not_there(tmp_path: Path) -> None:
         open_corpus(str(tmp_path))
     with pytest.raises(HarnessError, match="is no folder"):
         open_corpus(str(tmp_path / "one.jsonl"))
+    for gone in ("./none", "/none", "a/b/c", "~/none"):  # not looked for on the hub
+        with pytest.raises(HarnessError, match=f"--data {gone} does not exist; give a folder of .jsonl files"):
+            open_corpus(gone)
     with pytest.raises(HarnessError, match=r"nobody/nothing: not a local folder, and the hub gave no data set"):
         open_corpus("nobody/nothing")
 

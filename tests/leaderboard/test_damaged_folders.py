@@ -10,9 +10,8 @@ from streamlit.testing.v1 import AppTest
 from leaderboard import views
 from leaderboard.data.library import open_library
 from leaderboard.views.layout import RESULTS
-from tests.damaged import DAMAGES, damaged
-from tests.damaging import OUTSIDE, SCRIPT, good_run
 from tests.harness.driving import COMMITTED
+from tests.harness.validation.damages import DAMAGES, OUTSIDE, SCRIPT, damaged, good_run
 
 PAGES = [Path(views.__file__).parent / f"{name}.py" for name in views.PAGES]
 

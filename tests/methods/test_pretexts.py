@@ -371,6 +371,8 @@ def test_other_texts_are_another_method_and_another_folder_is_the_same_one(tmp_p
     [
         (None, "cannot be read"),
         (b"instruction: [", "is no YAML in line 1: .*; give a YAML file with the keys instruction and target"),
+        (b"instruction: x\n\ttarget: y", "is no YAML in line 2: "),
+        (b"instruction: x\ninstruction: y\ntarget: z", "has the key instruction twice, the second time in line 2"),
         (b"\xff\xfe\xff", "is no UTF-8 text"),
         (b"", "must hold the keys instruction and target"),
         (b"- instruction\n- target", "must hold the keys instruction and target"),
@@ -391,7 +393,7 @@ def test_a_file_that_says_something_else_is_refused_with_its_path(
         path.write_bytes(content)
     with pytest.raises(MethodError, match=reason) as error:
         kind(pretext=str(path))
-    assert f"{kind.name}.pretext: {path}" in str(error.value)
+    assert f"{kind.name}.pretext: {path}" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_folder_is_no_pretext(tmp_path: Path) -> None:

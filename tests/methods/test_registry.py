@@ -31,6 +31,8 @@ class Mine(Method):
     name = "{name}"
     summary = "a method from a file"
 """
+NO_METHOD = "from methods.registry import register\n@register\n"
+ALIAS = "from methods.registry import register_alias\nregister_alias('both', '', lambda info: 'knorm')\n"
 
 
 @pytest.fixture(autouse=True)
@@ -179,19 +181,24 @@ def test_two_plugin_files_of_one_name_live_side_by_side(tmp_path: Path) -> None:
     [
         ("import no_such_module_anywhere", "failed to load: ModuleNotFoundError: .*no_such_module_anywhere"),
         ("def broken(:", "failed to load: SyntaxError"),
-        ("1 / 0", "failed to load: ZeroDivisionError"),
+        ("\n1 / 0", r"failed to load: ZeroDivisionError: .* \(line 2\)"),
+        ("import sys\nsys.exit(0)", r"failed to load: SystemExit: 0 \(line 2\)"),
+        (ALIAS + "1 / 0", "failed to load: ZeroDivisionError"),
         (PLUGIN.format(name="mine") + "1 / 0", "failed to load: ZeroDivisionError"),
         (PLUGIN.format(name="mine") + PLUGIN.format(name="mine"), "'mine' is taken"),
         ("x = 1", "registered no method; put @register above"),
         (PLUGIN.format(name="knorm"), "'knorm' is taken"),
         (PLUGIN.format(name="Bad Name"), "must be lower case"),
+        (PLUGIN.replace('"{name}"', "7"), "method name 7 of .* must be lower case letters"),
+        (NO_METHOD + "class Mine:\n    name = 'mine'", "subclass of methods.base.Method; put @register above"),
+        (NO_METHOD + "def mine(): pass", "subclass of methods.base.Method"),
     ],
 )
 def test_a_plugin_that_cannot_be_used_is_an_error_that_says_why(tmp_path: Path, text: str, message: str) -> None:
-    before = registry.names()
+    before = registry.names(), registry.aliases()
     with pytest.raises(MethodError, match=message):
         registry.load_plugin(plugin(tmp_path, text))
-    assert registry.names() == before
+    assert (registry.names(), registry.aliases()) == before
 
 
 @pytest.mark.parametrize("file", ["missing.py", ".", "plugin.txt"])

@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-import methods.registry
-from harness.analysis.run_reader import Reading
 from harness.engine.adapter import describe
-from harness.errors import HarnessError
 from harness.models import loading
 from harness.results.run_folder import RunFolder
-from harness.training.corpus import open_corpus
-from methods.base import MethodError
 from methods.kvzap import files
 from methods.kvzap.surrogate import Surrogate, needed_shape
-from methods.kvzip import KVzip
 from tests.harness.driving import QUICK, Ran, Runs, contents, shorten
 
 pytestmark = pytest.mark.usefixtures("toys")
-HEAD = "from methods.registry import register, register_alias\nfrom methods.knorm import Knorm\n"
-PLUGINS = [
-    (
-        "import nothing_of_that_name",
-        "failed to load: ModuleNotFoundError: No module named 'nothing_of_that_name' (line 1)",
-    ),
-    ("\nraise RuntimeError('no')", "failed to load: RuntimeError: no (line 2)"),
-    ("def broken(:", "failed to load: SyntaxError"),
-    ("import sys\nsys.exit(0)", "failed to load: SystemExit: 0 (line 2)"),
-    ("print('hello')", "registered no method; put @register above its Method class"),
-    (HEAD + "@register\nclass Mine:\n    name = 'mine'", "is no subclass of methods.base.Method; put @register above"),
-    (HEAD + "@register\ndef mine(): pass", "is no subclass of methods.base.Method"),
-    (HEAD + "@register\nclass Mine(Knorm):\n    name = 7", "method name 7 of Mine must be lower case letters"),
-    (HEAD + "@register\nclass Mine(Knorm):\n    name = 'knorm'", "method name 'knorm' is taken"),
-    (HEAD + "register_alias('both', '', lambda info: 'knorm')\nraise RuntimeError('late')", "RuntimeError: late"),
-]
+Cli = Callable[..., Ran]
 
 
 def refused(done: Ran) -> str:
@@ -48,29 +25,30 @@ def refused(done: Ran) -> str:
     return done.err.removeprefix("error: ").strip()
 
 
-@pytest.mark.parametrize(("text", "message"), PLUGINS)
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("plugin.py", "\nraise RuntimeError('no')", "failed to load: RuntimeError: no (line 2)"),
+        ("plugin.py", "print('hello')", "registered no method; put @register above its Method class"),
+        ("plugin.txt", "x = 1", "give a file that ends in .py"),
+        (".", "", "is not a file"),
+    ],
+)
 def test_a_broken_plugin_is_refused_by_both_commands(
-    runs: Runs, cli: Callable[..., Ran], unloaded: Callable[[], None], tmp_path: Path, text: str, message: str
+    runs: Runs, cli: Cli, unloaded: Callable[[], None], tmp_path: Path, file: str, text: str, message: str
 ) -> None:
     unloaded()
+    if text:
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    assert message in refused(runs(*QUICK, "--plugin", tmp_path / file))
+    assert message in refused(cli("check-method", "mine", "--plugin", tmp_path / file))
+    assert runs.folders == []
+
+
+def test_check_method_does_not_check_a_built_in_in_place_of_a_plugins_own(cli: Cli, tmp_path: Path) -> None:
     plugin = tmp_path / "plugin.py"
-    plugin.write_text(text, encoding="utf-8")
-    assert message in refused(runs(*QUICK, "--plugin", plugin))
-    assert message in refused(cli("check-method", "mine", "--plugin", plugin))
-    assert "both" not in methods.registry.aliases() and runs.folders == []
-
-
-def test_a_plugin_that_is_no_python_file(cli: Callable[..., Ran], tmp_path: Path) -> None:
-    (tmp_path / "plugin.txt").write_text("x = 1", encoding="utf-8")
-    assert "give a file that ends in .py" in refused(cli("check-method", "x", "--plugin", tmp_path / "plugin.txt"))
-    assert "is not a file" in refused(cli("check-method", "x", "--plugin", tmp_path))
-
-
-def test_check_method_does_not_check_a_built_in_in_place_of_a_plugins_own(
-    cli: Callable[..., Ran], tmp_path: Path
-) -> None:
-    plugin = tmp_path / "plugin.py"
-    plugin.write_text(HEAD + "@register\nclass Mine(Knorm):\n    name = 'mine'", encoding="utf-8")
+    head = "from methods.registry import register\nfrom methods.knorm import Knorm\n"
+    plugin.write_text(f"{head}@register\nclass Mine(Knorm):\n    name = 'mine'", encoding="utf-8")
     assert "method 'knorm' is built in, not of plugin" in refused(cli("check-method", "knorm", "--plugin", plugin))
 
 
@@ -95,24 +73,6 @@ def test_a_name_out_of_results_is_no_surrogate(runs: Runs, unloaded: Callable[[]
     unloaded()
     flags = ("--method", "kvzap_linear", "--option", "kvzap_linear.weights=mine@0123abcd", "--threshold=-1")
     assert "is how results name a surrogate; give its folder or file" in refused(runs("--benchmark", "toy", *flags))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("instruction: [", "is no YAML in line 1: "),
-        ("instruction: x\n\ttarget: y", "is no YAML in line 2: "),
-        ("instruction: x\ninstruction: y\ntarget: z", "has the key instruction twice, the second time in line 2"),
-    ],
-)
-def test_a_pretext_that_is_no_yaml_is_told_by_line(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(MethodError) as error:
-        KVzip(pretext=str(path))
-    told = str(error.value)
-    assert f"kvzip.pretext: {path} {message}" in told and "\n" not in told
-    assert told.endswith("give a YAML file with the keys instruction and target, each with a text")
 
 
 def test_answers_without_their_run_json_are_not_dropped(runs: Runs, unloaded: Callable[[], None]) -> None:
@@ -171,26 +131,6 @@ def test_a_full_disk_is_one_message(runs: Runs, monkeypatch: pytest.MonkeyPatch)
     assert told.startswith("error: /dev/full cannot be written to: No space left on device; when it can, --resume")
 
 
-def test_items_keep_characters_that_look_like_line_ends(tmp_path: Path) -> None:
-    row: dict[str, Any] = {
-        "sample_id": "one",
-        "benchmark": "toy",
-        "length": 64,
-        "prompt_hash": "",
-        "references": ["a\u2028b\x85c"],
-    }
-    (tmp_path / "items.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert Reading(RunFolder(tmp_path), {}).items == {"one": row}
-
-
-@pytest.mark.parametrize("data", ["./none", "/none", "a/b/c", "~/none"])
-def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(data: str) -> None:
-    with pytest.raises(
-        HarnessError, match=f"--data {data} does not exist; give a folder of .jsonl files, or OWNER/NAME"
-    ):
-        open_corpus(data)
-
-
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -216,7 +156,7 @@ def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(data: str) -> N
     ],
 )
 def test_mistakes_are_named_before_the_model_loads(
-    cli: Callable[..., Ran],
+    cli: Cli,
     unloaded: Callable[[], None],
     model_folder: Path,
     tmp_path: Path,
