@@ -33,12 +33,6 @@ def test_golden_endings(ending: dict[str, Any]) -> None:
     assert {score.metrics["answered"] for score in scores} == {float(number is not None)}
 
 
-def test_the_golden_file_has_both_kinds() -> None:
-    numbers = [ending["number"] for ending in ENDINGS]
-    assert len(ENDINGS) >= 60
-    assert 20 <= numbers.count(None) <= 40
-
-
 def naive_last_box(text: str) -> str | None:
     """From the last opening backwards: the first one whose braces close."""
     for start in range(len(text) - 1, -1, -1):
@@ -83,35 +77,24 @@ def test_a_number_of_any_length_is_read_or_refused() -> None:
 def test_math_verify_agrees_on_ordinary_boxes(content: str) -> None:
     number = whole_number(content)
     assert number is not None
-    assert math_verify_check.says_equal(content, number) is True
-    assert math_verify_check.says_equal(content, number + 1) is False
+    assert [math_verify_check.says_equal(content, gold) for gold in (number, number + 1)] == [True, False]
 
 
 @pytest.mark.parametrize(("content", "gold"), [(r"\frac{140}{2}", 70), ("2^{8}", 256), ("2^8", 256)])
-def test_math_verify_works_out_what_we_do_not(content: str, gold: int) -> None:
+def test_math_verify_evaluates_what_we_do_not(content: str, gold: int) -> None:
     assert whole_number(content) is None
     assert math_verify_check.says_equal(content, gold) is True
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "9^{9^{9}}",
-        "9^{99}",
-        "9^{9}^{9}",
-        "99999!",
-        "2^{8}3^{4}",
-        r"\sum_{n=1}^{9}n",
-        r"\binom{9}{3}",
-        "9" * 101,
-        "9^10",
-    ],
-)
+UNBOUNDED = ["9^{9^{9}}", "9^{99}", "9^{9}^{9}", "99999!", "2^{8}3^{4}", r"\sum_{n=1}^{9}n", r"\binom{9}{3}", "9^10"]
+
+
+@pytest.mark.parametrize("content", [*UNBOUNDED, "9" * 101])
 def test_math_verify_is_not_asked_what_could_take_for_ever(content: str) -> None:
     assert math_verify_check.says_equal(content, 1) is None
 
 
-def test_a_disagreement_and_a_missing_opinion_are_told_apart() -> None:
+def test_a_disagreement_and_a_missing_opinion_are_distinguished() -> None:
     benchmark = benchmarks.registry.get("aime25")
     metrics = [benchmark.score(sample(70), text).metrics for text in (r"\boxed{70}", r"\boxed{\frac{140}{2}}", "70")]
     assert metrics == [{"answered": 1, "math_verify": 1}, {"answered": 0, "math_verify": 0}, {"answered": 0}]

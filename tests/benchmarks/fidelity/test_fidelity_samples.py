@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import benchmarks.registry
+from benchmarks import registry
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Text
-from benchmarks.fidelity import benchmark as fidelity
 from benchmarks.fidelity.benchmark import Fidelity, resolve_fidelity
 from benchmarks.fidelity.text_windows import LEAST, TARGET, read_texts, windows
 
@@ -57,11 +56,6 @@ def test_windows_follow_one_another_and_each_part_is_as_long_as_it_may_be(
     assert len(text.encode(rest)) < length + TARGET  # nothing that would have made a sample is left out
 
 
-def test_a_document_that_is_too_short_makes_no_window(text: Text) -> None:
-    assert list(windows("a few words", 16, text)) == []
-    assert list(windows(WORDS[:100], 10_000, text)) == []
-
-
 def test_documents_take_turns_and_the_limit_is_samples(folder: Path, text: Text) -> None:
     whole = Fidelity("text").samples(Request((64,), (), 5, folder), text)
     assert [one.sample_id for one in whole] == [
@@ -84,43 +78,26 @@ def test_other_references_take_the_context_alone_in_the_template(reference: str,
 
 def test_prompts_of_a_benchmark_without_its_labels(text: Text) -> None:
     request = Request((256,), ("keys_1", "keys_2"), 2)
-    own = benchmarks.registry.get("needles").samples(request, text)
-    found = benchmarks.registry.get("fidelity:needles").samples(request, text)
+    own = registry.get("needles").samples(request, text)
+    found = registry.get("fidelity:needles").samples(request, text)
     assert [one.sample_id for one in found] == [f"fidelity:needles/{one.sample_id}" for one in own]
     assert [(one.context, one.question, one.answer_prefix, one.subset) for one in found] == [
         (one.context, one.question, one.answer_prefix, one.subset) for one in own
     ]
     assert not any(one.references for one in found)
-    repeated = benchmarks.registry.get("fidelity:needles:repeat").samples(request, text)
+    repeated = registry.get("fidelity:needles:repeat").samples(request, text)
     assert [(one.question, one.answer_prefix) for one in repeated] == [("", "")] * 4
 
 
 def test_facts_are_those_of_the_source() -> None:
-    needles, one = benchmarks.registry.get("needles"), benchmarks.registry.get("fidelity:needles")
+    needles, one = registry.get("needles"), registry.get("fidelity:needles")
     assert (one.name, one.teacher_forced) == ("fidelity:needles", "answer")
     assert (one.subsets, one.default_lengths, one.shareable) == (needles.subsets, needles.default_lengths, True)
-    aime = benchmarks.registry.get("fidelity:aime25")
+    aime = registry.get("fidelity:aime25")
     assert (aime.default_phase, aime.pass_at, aime.cross_check) == ("both", (), None)
-    plain = benchmarks.registry.get("fidelity:text:repeat")
+    plain = registry.get("fidelity:text:repeat")
     assert (plain.name, plain.subsets, plain.shareable) == ("fidelity:text:repeat", ("text",), False)
     assert Fidelity.name == "fidelity" and not Fidelity().teacher_forced
-
-
-def names(asked: str, reference: str | None, data: Path | None) -> list[str]:
-    return [
-        one.name
-        for one in resolve_fidelity([benchmarks.registry.get(name) for name in asked.split(",")], reference, data)
-    ]
-
-
-def test_what_is_not_said_is_settled_by_the_flags() -> None:
-    data = Path("texts")
-    assert names("fidelity", None, None) == ["fidelity:needles"]
-    assert names("fidelity", None, data) == ["fidelity:text"]
-    assert names("fidelity", "repeat", None) == ["fidelity:needles:repeat"]
-    assert names("fidelity,needles", "repeat", data) == ["fidelity:text:repeat", "needles"]
-    assert names("fidelity:ruler,fidelity:needles:repeat", None, data) == ["fidelity:ruler", "fidelity:needles:repeat"]
-    assert names("fidelity:needles,fidelity", None, None) == ["fidelity:needles"]  # once
 
 
 class Twice(Benchmark):
@@ -136,8 +113,8 @@ class Twice(Benchmark):
 
 @pytest.fixture
 def twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    benchmarks.registry.get("needles")
-    monkeypatch.setitem(benchmarks.registry._classes, "twice", Twice)
+    registry.get("needles")
+    monkeypatch.setitem(registry._classes, "twice", Twice)
 
 
 def test_a_context_is_repeated_once(twice: None, text: Text) -> None:
@@ -152,17 +129,34 @@ def test_a_given_text_must_be_given(twice: None, text: Text) -> None:
         Fidelity("twice", "text").samples(Request(), text)
 
 
+@pytest.mark.parametrize(
+    ("named", "reference", "data", "resolved"),
+    [
+        ("fidelity", None, None, "fidelity:needles"),
+        ("fidelity", None, "texts", "fidelity:text"),
+        ("fidelity", "repeat", None, "fidelity:needles:repeat"),
+        ("fidelity,needles", "repeat", "texts", "fidelity:text:repeat,needles"),
+        ("fidelity:ruler,fidelity:needles:repeat", None, "texts", "fidelity:ruler,fidelity:needles:repeat"),
+        ("fidelity:needles,fidelity", None, None, "fidelity:needles"),  # once
+    ],
+)
+def test_defaults_follow_the_flags(named: str, reference: str | None, data: str | None, resolved: str) -> None:
+    found = resolve_fidelity([registry.get(name) for name in named.split(",")], reference, data and Path(data))
+    assert [one.name for one in found] == resolved.split(",")
+
+
 def test_a_reference_without_fidelity_is_refused() -> None:
     with pytest.raises(BenchmarkError, match="--reference repeat is for fidelity"):
-        resolve_fidelity([benchmarks.registry.get("needles")], "repeat", None)
+        resolve_fidelity([registry.get("needles")], "repeat", None)
 
 
-def test_it_is_not_scored_from_a_text() -> None:
-    with pytest.raises(BenchmarkError, match="cannot be scored from the text of an answer"):
-        fidelity.Fidelity("needles").score(Twice().samples(Request(), None)[0], "answer")  # type: ignore[arg-type]
-
-
-def test_texts_that_are_all_too_short(tmp_path: Path, text: Text) -> None:
+def test_texts_that_are_too_short(tmp_path: Path, text: Text) -> None:
+    assert list(windows("a few words", 16, text)) == list(windows(WORDS[:100], 10_000, text)) == []
     (tmp_path / "a.txt").write_text("only a few words", encoding="utf-8")
     with pytest.raises(BenchmarkError, match=r"no text is longer than 64 tokens; use a smaller --length"):
         Fidelity("text").samples(Request((64,), (), None, tmp_path), text)
+
+
+def test_answers_have_no_score() -> None:
+    with pytest.raises(BenchmarkError, match="fidelity:needles compares distributions; "):
+        Fidelity("needles").score(Twice().samples(Request(), None)[0], "answer")  # type: ignore[arg-type]

@@ -177,15 +177,11 @@ def test_a_class_after_one_that_was_dropped_stays() -> None:
         ("triviaqa", "Bob Dylan", "\nBob Dylan\nQuestion: who else", 100),
         ("samsum", "Tom is ill", "Tom is ill\nTom is well and Tom is fine", 100),
         ("hotpotqa", "Bob Dylan", "Bob\nDylan", 100),  # no few-shot subset, so all lines count
+        ("musique", ["University of Toronto", "UT"], "ut", 100),  # the best reference counts
+        ("musique", ["UT", "University of Toronto"], "ut", 100),
+        ("musique", ["UT", "University of Toronto"], "somewhere", 0),
     ],
 )
-def test_subsets(subset: str, answer: str, prediction: str, expected: float) -> None:
-    sample = answer_to(subset, [answer], ["Date", "City"])
+def test_subsets(subset: str, answer: str | list[str], prediction: str, expected: float) -> None:
+    sample = answer_to(subset, [answer] if isinstance(answer, str) else answer, ["Date", "City"])
     assert get("longbench").score(sample, prediction).score == pytest.approx(expected, abs=1e-4)
-
-
-def test_the_best_reference_counts() -> None:
-    sample = answer_to("musique", ["University of Toronto", "UT"])
-    assert get("longbench").score(sample, "ut").score == 100
-    assert get("longbench").score(answer_to("musique", ["UT", "University of Toronto"]), "ut").score == 100
-    assert get("longbench").score(sample, "somewhere").score == 0

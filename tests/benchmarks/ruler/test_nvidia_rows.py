@@ -124,14 +124,6 @@ def test_as_long_as_nvidias(rows: list[Row], folder: Path, text: Text, subset: s
     assert fmean(ratios) == pytest.approx(1, abs=0.03)
 
 
-def test_both_forms_of_hotpotqa_are_the_same(folder: Path) -> None:
-    source = SOURCES["qa_2"]
-    contents = [json.loads(path.read_text("utf-8")) for path in source.found(folder)]
-    assert len(contents) == 2 and contents[0] != contents[1]
-    one, other = (source.parse([content]) for content in contents)
-    assert one == other == source.load(folder).content and len(one.questions) == 100
-
-
 class Places:
     """Stands in for the random places of a chain."""
 

@@ -1,4 +1,4 @@
-"""Rows from a file, and requests that cannot be run."""
+"""Finished rows: from a file, from the hub's published sets, and their score."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
+from benchmarks import hub
 from benchmarks.base import BenchmarkError, Request, Sample, Text
 from benchmarks.registry import get
 
-RULER = get("ruler")
 ROW: dict[str, Any] = {
     "context": "Some text.\n",
     "question": "What? ",
@@ -23,60 +24,128 @@ ROW: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    def write_lines(*lines: dict[str, Any] | str) -> Path:
-        path = tmp_path / "rows.jsonl"
-        texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
-        path.write_text("\n".join(texts) + "\n", "utf-8")
-        return path
-
-    return write_lines
-
-
 def row(**fields: Any) -> dict[str, Any]:
     return {**ROW, **fields}
 
 
-def ask(path: Path, text: Text, **fields: Any) -> list[Sample]:
-    return RULER.samples(Request(data=path, **fields), text)
+def write(path: Path, *rows: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pandas.DataFrame(list(rows)).to_parquet(path)
+    else:
+        path.write_text("".join(json.dumps(one) + "\n" for one in rows), "utf-8")
+    return path
 
 
-def test_all_columns_arrive(write: Callable[..., Path], text: Text) -> None:
-    (sample,) = ask(write(row(answer="one answer", more="left out")), text)
+@pytest.fixture
+def ask(tmp_path: Path, text: Text) -> Callable[..., list[Sample]]:
+    """Samples of ruler from a file with these rows."""
+
+    def samples(*rows: dict[str, Any], **fields: Any) -> list[Sample]:
+        return get("ruler").samples(Request(data=write(tmp_path / "rows.jsonl", *rows), **fields), text)
+
+    return samples
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[Any, ...]]]:
+    """The hub serves these rows; returns what it is asked for."""
+
+    def serve(*rows: dict[str, Any]) -> list[tuple[Any, ...]]:
+        asked: list[tuple[Any, ...]] = []
+        monkeypatch.setattr(hub, "rows", lambda *args: asked.append(args) or list(rows))
+        return asked
+
+    return serve
+
+
+def test_columns_become_the_sample(ask: Callable[..., list[Sample]]) -> None:
+    (sample,) = ask(row(answer="one answer", more="left out"))
     assert (sample.context, sample.question, sample.answer_prefix) == ("Some text.\n", "What? ", "Answer:")
     assert (sample.references, sample.subset, sample.max_new_tokens) == (("one answer",), "qa_1", 32)
-    assert sample.length is None
+    assert sample.length is None and ask(ROW, lengths=(512,))[0].length == 512  # a label alone
+    tasks = get("ruler").subsets
+    assert tuple(one.subset for one in ask(*(row(task=task, context=task) for task in tasks))) == tasks
 
 
-def test_every_task_name_is_taken(write: Callable[..., Path], text: Text) -> None:
-    found = ask(write(*(row(task=task, context=task) for task in RULER.subsets)), text)
-    assert tuple(s.subset for s in found) == RULER.subsets
-    assert len({s.sample_id for s in found}) == 13
-
-
-def test_samples_of_one_context_are_neighbours(write: Callable[..., Path], text: Text) -> None:
-    rows = [row(context=context, question=f"{number}? ") for number, context in enumerate("abacb")]
-    found = ask(write(*rows), text)
+def test_samples_of_one_context_are_neighbours(ask: Callable[..., list[Sample]]) -> None:
+    found = ask(*(row(context=context, question=f"{number}? ") for number, context in enumerate("abacb")))
     assert [s.question for s in found] == ["0? ", "2? ", "1? ", "4? ", "3? "]
-    assert [s.context for s in found] == list("aabbc")
-    assert len({s.context_id for s in found}) == 3
-    # equal rows are samples of their own
-    assert len({s.sample_id for s in ask(write(row(), row()), text)}) == 2
+    assert [s.context for s in found] == list("aabbc") and len({s.context_id for s in found}) == 3
+    assert len({s.sample_id for s in ask(row(), row())}) == 2  # equal rows are samples of their own
 
 
-def test_subset_and_limit_choose_rows(write: Callable[..., Path], text: Text) -> None:
+@pytest.mark.parametrize("name", ["ruler", "ruler-4k"])
+def test_subset_and_limit_choose_rows(name: str, tmp_path: Path, text: Text) -> None:
     tasks = ["vt", "qa_1", "vt", "qa_1", "vt"]
-    path = write(*(row(task=task, context=str(number)) for number, task in enumerate(tasks)))
-    assert [s.context for s in ask(path, text, limit=2)] == ["0", "1", "2", "3"]
-    assert [s.context for s in ask(path, text, subsets=("vt",))] == ["0", "2", "4"]
-    assert [s.sample_id for s in ask(path, text, subsets=("vt",), limit=1)] == [ask(path, text)[0].sample_id]
-    with pytest.raises(BenchmarkError, match="has no rows of cwe; it has vt, qa_1"):
-        ask(path, text, subsets=("cwe",))
+    path = write(tmp_path / "rows.jsonl", *(row(task=task, context=str(n)) for n, task in enumerate(tasks)))
+
+    def contexts(**fields: Any) -> list[str]:
+        return [s.context for s in get(name).samples(Request(data=path, **fields), text)]
+
+    assert contexts(limit=2) == ["0", "1", "2", "3"] and contexts(lengths=(4096,)) == list("01234")
+    assert contexts(subsets=("vt",)) == ["0", "2", "4"] and contexts(subsets=("vt",), limit=1) == ["0"]
 
 
-def test_a_length_is_a_label(write: Callable[..., Path], text: Text) -> None:
-    path = write(ROW)
-    assert ask(path, text, lengths=(4096,))[0].length == 4096
-    with pytest.raises(BenchmarkError, match="rows of one length"):
-        ask(path, text, lengths=(4096, 8192))
+@pytest.mark.parametrize(("name", "length"), [("ruler-4k", 4096), ("ruler-8k", 8192), ("ruler-16k", 16384)])
+def test_published_rows_of_the_hub(
+    name: str, length: int, served: Callable[..., list[tuple[Any, ...]]], text: Text
+) -> None:
+    asked = served(row(), row(task="vt", max_new_tokens=30, answer=["AB", "CD"]), row(question="Who? ", answer=["me"]))
+    benchmark = get(name)
+    assert benchmark.default_lengths == (length,) and len(benchmark.subsets) == 13
+    benchmark.check(Request())
+    found = benchmark.samples(Request(), text)
+    assert {args[:3] for args in asked} == {("simonjegou/ruler", str(length), "test")}
+    assert all(name in asked[0][3] for name in ("--data", "context", "max_new_tokens"))
+    assert [(s.subset, s.question, s.length, s.max_new_tokens) for s in found] == [
+        ("qa_1", "What? ", length, 32),
+        ("vt", "What? ", length, 30),
+        ("qa_1", "Who? ", length, 32),
+    ]
+    assert len({s.context_id for s in found}) == 1  # equal contexts share a prefill, whatever their subset
+    assert len({s.sample_id for s in found}) == 3 and all(s.sample_id.startswith(f"{name}/") for s in found)
+    assert benchmark.score(found[0], "YES").score == 100.0 and benchmark.score(found[1], "ab").score == 50.0
+    served(row(), {"context": "only"})
+    with pytest.raises(BenchmarkError, match="simonjegou/ruler, row 2: no column question, "):
+        benchmark.check(Request())
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "test.parquet"])
+def test_local_copies_of_published_rows(name: str, tmp_path: Path, text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "rows", lambda *args: pytest.fail("the hub was asked"))
+    path = write(tmp_path / name, row(), row(task="vt"))
+    write(tmp_path / "more" / "4096" / name, row(task="cwe"))
+    write(tmp_path / "more" / "8192" / name, row(task="fwe"))
+
+    def subsets(data: Path, of: str = "ruler-4k") -> list[str]:
+        get(of).check(Request(data=data))
+        return [s.subset for s in get(of).samples(Request(data=data), text)]
+
+    assert subsets(path) == subsets(tmp_path) == ["qa_1", "vt"]
+    # a copy of the data set has all lengths
+    assert (subsets(tmp_path / "more"), subsets(tmp_path / "more", "ruler-8k")) == (["cwe"], ["fwe"])
+
+
+@pytest.mark.parametrize(
+    ("subset", "references", "prediction", "expected"),
+    [
+        ("niah_single_1", ("1234567",), " is 1234567.", 100.0),
+        ("niah_single_1", ("1234567",), "1234568", 0.0),
+        ("niah_multivalue", ("11", "22", "33", "44"), "11, 33 and 44", 75.0),
+        ("vt", ("ABCDE", "FGHIJ", "KLMNO", "PQRST", "UVWXY"), "abcde FGHIJ", 40.0),
+        # every reference counts in cwe, and one may be inside another word
+        ("cwe", ("art", "bus", "cup", "dog"), "1. Party 2. BUS", 50.0),
+        # control characters are line ends, not nothing: no word arises from two halves
+        ("fwe", ("abcdef",), "abc\tdef", 0.0),
+        ("fwe", ("abc\ndef",), "\x01abc\x0bdef\x1f", 100.0),
+        ("fwe", ("abcdef",), "", 0.0),
+        # one answer is enough in qa; lm-eval's formula gives 66.7 for the first one
+        ("qa_1", ("Palate", "Palate", "corps"), "palate", 100.0),
+        ("qa_1", ("Palate", "Palate", "corps"), "the Corps", 100.0),
+        ("qa_2", ("yes", "no"), "maybe", 0.0),
+    ],
+)
+def test_scores_by_hand(subset: str, references: tuple[str, ...], prediction: str, expected: float) -> None:
+    sample = Sample("id", "ctx", "context", "question", "", 32, references, subset)
+    assert get("ruler").score(sample, prediction).score == expected
