@@ -21,6 +21,8 @@ class PyramidKV(SnapKV):
     more than all pairs outside the window it gets those, and the last what is left; where the last would get less
     than the window, all layers get m, which is SnapKV. So at strong levels the two are one (at 4,096 tokens from 0.75
     removed on).
+
+    beta   ratio of the mean number to that of the last layer
     """
 
     beta: int = 20

@@ -1,12 +1,13 @@
-"""The methods of this package as their source files have them: what they declare, and the hashes of their code. Nothing
-is imported, so a reader of results loads no torch."""
+"""Hashes of the code of this package's methods, read off their source files.
+
+Nothing is imported, so a reader of results loads no torch."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -28,14 +29,6 @@ class Declared(NamedTuple):
     place: Definition
     node: ast.ClassDef
     bases: list[str]
-
-
-@cache
-def declared(field: str) -> dict[str, str]:
-    """A text that classes declare, such as ``cost`` or ``paper``, by method name; inherited where a class has none.
-    Empty ones are left out."""
-    names = {one: _text(found.node, "name") for one, found in _classes().items()}
-    return {method: text for one, method in names.items() if method and (text := _look_up(one, field))}
 
 
 def current_hash(method: str, model: str, options: Iterable[str]) -> str:
@@ -71,17 +64,12 @@ def _classes() -> dict[str, Declared]:
     return found
 
 
-def _look_up(class_name: str, field: str) -> str | None:
-    """The text that a class or the nearest class that it extends declares."""
+def _kind(class_name: str) -> str:
+    """The kind of surrogate that a class, or the nearest class that it extends, reads; empty where it reads none."""
     found = _classes().get(class_name)
     if found is None:
-        return None
-    own = _text(found.node, field)
-    return own if own is not None else next(_inherited(found.bases, field), None)
-
-
-def _inherited(bases: Iterable[str], field: str) -> Iterator[str]:
-    yield from (text for base in bases if (text := _look_up(base, field)))
+        return ""
+    return _text(found.node, "kind") or next(filter(None, map(_kind, found.bases)), "")
 
 
 def _text(node: ast.ClassDef, field: str) -> str | None:
@@ -102,7 +90,7 @@ def _fingerprint(class_name: str, model: str, options: str) -> str:
         raise Unknown("its options are not an object")
     if "@" in str(given.get("pretext", "")):
         raise Unknown("its pretext is a file of the user's")
-    kind = _look_up(class_name, "kind")
+    kind = _kind(class_name)
     if not kind:
         return ""
     if given.get("weights"):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from harness.analysis.ranking import curve_name, is_partial
+from harness.results.method_cards import Card
 from leaderboard.data.library import Group
-from leaderboard.data.method_cards import Card
 from leaderboard.data.standings import ReadOff, read_off
 
 Cell = dict[str, Any]

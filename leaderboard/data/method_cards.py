@@ -1,79 +1,16 @@
-"""Facts of methods: those of the built-in ones from ``methods.yaml``, a plugin's from the runs that it is in."""
+"""Facts of methods that are in results and not built in, from the runs that they are in."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-
-from harness.errors import HarnessError
+from harness.results.method_cards import Card, Option
 from leaderboard.data.library import Entry
 
-FILE = Path(__file__).with_name("methods.yaml")
 #: values of an option that a plugin's card lists
 MOST_VALUES = 6
-
-
-class Option(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    default: bool | int | float | str
-    about: str
-
-
-class Card(BaseModel):
-    """What is known of a method; fields of built-in ones are those that ``scripts/method_cards.py`` writes.
-
-    text               what its score is, in paragraphs
-    attention_weights  phases in which its scores come from attention weights
-    lengths            how long heads' caches are under its own budget
-    plugin             it is in results and not in the file: the rest is from run files, or empty
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    summary: str
-    text: tuple[str, ...]
-    paper: str
-    control: bool
-    phases: tuple[str, ...]
-    needs: tuple[str, ...]
-    extra_pass: bool
-    attention_weights: tuple[str, ...]
-    cost: str
-    budget: str
-    budgets: tuple[str, ...]
-    refused: dict[str, str]
-    lengths: str
-    protection: str
-    positions: str
-    options: tuple[Option, ...]
-    aliases: tuple[str, ...]
-    plugin: bool = False
-
-    @property
-    def paper_url(self) -> str | None:
-        """The address on arXiv where the paper is named by its number there."""
-        number = re.match(r"arXiv (\d{4}\.\d{4,5})\b", self.paper)
-        return f"https://arxiv.org/abs/{number[1]}" if number else None
-
-
-@cache
-def cards(path: Path = FILE) -> tuple[Card, ...]:
-    """The built-in methods, in the registry's order."""
-    try:
-        return TypeAdapter(tuple[Card, ...]).validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, ValidationError, yaml.YAMLError) as error:
-        told = str(error).splitlines()[0]
-        raise HarnessError(f"{path.name} cannot be read ({told}); python scripts/method_cards.py writes it") from error
 
 
 def plugin_cards(entries: Iterable[Entry], known: Iterable[str]) -> list[Card]:
@@ -114,7 +51,7 @@ def _plugin(name: str, variants: Sequence[dict[str, Any]]) -> Card:
         protection="; ".join(protection),
         positions=", ".join(seen("positions")),
         options=tuple(Option(name=key, default=value, about="") for key, value in _options(variants)),
-        aliases=(),
+        aliases={},
         plugin=True,
     )
 

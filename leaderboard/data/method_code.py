@@ -8,7 +8,8 @@ from typing import Any
 
 from harness.analysis.boards import Board
 from harness.analysis.run_reader import Reading
-from harness.results.method_sources import Unknown, as_hashed_now, current_hash, declared
+from harness.results.method_cards import cards
+from harness.results.method_sources import Unknown, as_hashed_now, current_hash
 from leaderboard.escaping import brief
 
 NOT_STATED = "not stated"
@@ -23,7 +24,7 @@ def costs(board: Board) -> dict[str, str]:
         written = run.run.get("method_costs")
         for method, cost in (written if isinstance(written, dict) else {}).items():
             found.setdefault(str(method), brief(cost, 120))
-    here = declared("cost")
+    here = {card.name: card.cost for card in cards()}
     return {method: found.get(method) or here.get(method) or NOT_STATED for method in _methods(board)}
 
 

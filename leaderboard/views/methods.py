@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
+from harness.results.method_cards import Card, cards
 from leaderboard.data.criteria import NOT_MEASURED, fidelity_group, rows
-from leaderboard.data.method_cards import Card, cards, plugin_cards
+from leaderboard.data.method_cards import plugin_cards
 from leaderboard.views.layout import View, frame, guarded, pick, plain
 
 

@@ -182,15 +182,6 @@ def test_costs_come_from_the_run_then_from_the_package(tmp_path: Path) -> None:
     }
 
 
-def test_declared_costs_are_those_of_the_classes() -> None:
-    from harness.results.method_sources import declared
-    from methods import registry
-
-    assert declared("cost") == {name: registry.get(name).cost for name in registry.names()}
-    papers = {name: registry.get(name).paper for name in registry.names()}
-    assert declared("paper") == {name: paper for name, paper in papers.items() if paper}
-
-
 def test_changed_code_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = board(tmp_path, curve("knorm", {0.5: 60}), curve("random", {0.5: 0}), curve("keydiff", {0.5: 0}))
     made.runs[0].run["method_hashes"] = {"knorm": "then", "random": "now"}
