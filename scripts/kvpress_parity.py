@@ -34,9 +34,9 @@ from harness.config.grid import plan
 from harness.config.run_config import RunConfig
 from harness.config.variants import Planned
 from harness.engine.masked_decode import MaskedRun
-from harness.engine.prefill import Context, Scored, prefill
+from harness.engine.prefill import Context, Scored
 from harness.evaluation import provenance
-from harness.evaluation.keep_masks import masks
+from harness.evaluation.pruned_context import prune
 from harness.models import loading
 from harness.models.embedded import DEFAULT_MODEL
 from harness.models.prompts import Prompts
@@ -215,8 +215,7 @@ def variants(info: ModelInfo, job: dict[str, Any], compat: str) -> dict[str, lis
 def compare(lm: Any, context: Context, job: dict[str, Any], theirs: Theirs, compat: str) -> list[Row]:
     by_case = variants(lm.info, job, compat)
     planned = [one for own in by_case.values() for one in own]
-    scored = prefill(lm, context, [p.method for p in planned])
-    made = masks(planned, scored, (lm.info.layers, lm.info.kv_heads, len(context.ids)), context.prefix)
+    _, scored, made, _ = prune(lm, planned, context)
     assert not made.failed, made.failed
     kept = iter(made.keep)
     return [
@@ -230,11 +229,8 @@ def rerotated(lm: Any, context: Context, job: dict[str, Any], theirs: Theirs) ->
     StreamingLLM's pairs with positions counted inside the cache."""
     removed = tuple(map(Decimal, map(str, job["rerotated"])))
     planned = plan(RunConfig(method=(REROTATED,), removed=removed, compat="kvpress"), lm.info).planned[1:]
-    scored = prefill(lm, context, [p.method for p in planned])
-    made = masks(planned, scored, (lm.info.layers, lm.info.kv_heads, len(context.ids)), context.prefix)
     question = torch.tensor([job["question_ids"]])
-    positions = [p.variant.positions for p in planned]
-    run = MaskedRun(lm, scored.prefix, made.keep, question.shape[1], positions=positions)
+    run = MaskedRun(prune(lm, planned, context).batch, question.shape[1])
     with torch.inference_mode(), run.engaged():
         hidden = run.advance(question.expand(len(planned), -1))
         ours = lm.logits(hidden).float().log_softmax(dim=-1)

@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.conformance.fixtures import Bench, Ran, named, some_ids
+from harness.conformance.fixtures import Bench, named, some_ids
 from harness.conformance.scoring import overrides, steps_and_scores, well_formed
 from harness.conformance.suite import Skip, check, expect
-from harness.engine.adapter import LanguageModel
-from harness.engine.decode import Question
-from harness.engine.eviction import Evictor, make_evictors
+from harness.engine.decode import Question, decode
+from harness.engine.eviction import Evictor
 from harness.engine.masked_decode import MaskedRun
-from harness.evaluation.keep_masks import policy_of
+from harness.evaluation.pruned_context import PrunedContext
 from methods.base import Step
 
 #: answer tokens of the eviction check: more than any other check feeds
@@ -78,10 +77,10 @@ def questions(bench: Bench) -> None:
     """Two questions on one context are two runs of one question each."""
     lm = bench.lm(bench.double)
     asked = [Question(some_ids(8, seed), 4) for seed in (21, 22)]
-    apart = [bench.answer(bench.run(bench.variants(lm), lm, bench.context), lm, question) for question in asked]
+    apart = [decode(bench.run(bench.variants(lm), lm, bench.context).batch, question) for question in asked]
     ran = bench.run(bench.variants(lm), lm, bench.context)
     for number, question in enumerate(asked):
-        for one, after, alone in zip(ran.planned, bench.answer(ran, lm, question), apart[number], strict=True):
+        for one, after, alone in zip(ran.planned, decode(ran.batch, question), apart[number], strict=True):
             expect(
                 (alone.ids, alone.kept) == (after.ids, after.kept),
                 f"{named(one)}: alone on its context question {number + 1} is answered {alone.ids} (pairs seen "
@@ -110,19 +109,17 @@ def eviction(bench: Bench) -> None:
     _decodes(bench)
     lm = bench.lm()
     planned = [one for one in bench.variants(lm) if one.variant.phase != "prefill"]
-    _evict(lm, bench.run(planned, lm, bench.context))
+    _evict(bench.run(planned, lm, bench.context))
 
 
-def _evict(lm: LanguageModel, ran: Ran) -> None:
-    policies = [policy_of(one) for one in ran.planned]
-    keep, context = ran.masks.keep, ran.scored.prefix.context
-    (evictor,) = make_evictors(policies, ran.scored.scores, keep, context.prefix)
+def _evict(ran: PrunedContext) -> None:
     fed = [some_ids(12, seed=31), *((token,) for token in some_ids(LONG, seed=32))]
-    run = MaskedRun(lm, ran.scored.prefix, keep, 12 + LONG, evictors=[evictor], context_seed=context.seed(0))
-    before = list(keep.unbind(dim=1))
+    run = MaskedRun(ran.batch, 12 + LONG)
+    (evictor,) = run.evictors
+    before = list(ran.masks.keep.unbind(dim=1))
     with run.engaged():
         for count, ids in enumerate(fed, 1):
-            run.advance(torch.tensor([ids]).expand(len(policies), -1))
+            run.advance(torch.tensor([ids]).expand(len(ran.planned), -1))
             for layer, then in enumerate(before):
                 for row, one in enumerate(ran.planned):
                     where = f"{named(one)}, forward {count}, layer {layer}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,13 +15,13 @@ from harness.config.run_config import RunConfig
 from harness.config.variants import Planned
 from harness.conformance import models
 from harness.engine.adapter import LanguageModel
+from harness.engine.batch import Batch
 from harness.engine.context import Context, Scored
-from harness.engine.decode import Answer, Question, decode_all
-from harness.engine.eviction import Policy, make_evictors
+from harness.engine.eviction import Policy
 from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import prefill
 from harness.errors import HarnessError
-from harness.evaluation.keep_masks import Masks, masks, policy_of
+from harness.evaluation.pruned_context import PrunedContext, prune
 from harness.models.embedded import DEFAULT_MODEL
 from methods import registry
 from methods.base import Method, MethodError, ModelInfo, Observation, Pass, Protection, Step
@@ -48,14 +48,6 @@ def context_of(tokens: int, seed: int = 0, prefix: int = PREFIX) -> Context:
 def named(one: Planned) -> str:
     """A variant in messages, which are about several phases at once."""
     return f"{one.variant.label}, phase {one.variant.phase}"
-
-
-class Ran(NamedTuple):
-    """Variants of a grid on a context: what was planned, scored and masked."""
-
-    planned: list[Planned]
-    scored: Scored
-    masks: Masks
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,22 +197,16 @@ class Bench:
         """The variants of some grids without the control; the method is built anew for each grid."""
         return [one for grid in grids for one in plan(grid, lm.info).planned if not one.method.is_control]
 
-    def run(self, planned: Sequence[Planned], lm: LanguageModel, context: Context) -> Ran:
+    def run(self, planned: Sequence[Planned], lm: LanguageModel, context: Context) -> PrunedContext:
         """Score and mask, as a run does it. A method that fails there raises."""
-        scored = prefill(lm, context, [one.method for one in planned])
-        for method, failure in scored.failed.items():
+        pruned = prune(lm, planned, context)
+        for method, failure in pruned.scored.failed.items():
             raise RuntimeError(f"{method.name} failed on a context of {len(context.ids)} pairs: {failure.reason}")
-        shape = (lm.info.layers, lm.info.kv_heads, len(context.ids))
-        return Ran(list(planned), scored, masks(planned, scored, shape, context.prefix))
+        return pruned
 
-    def fails(self, ran: Ran) -> str:
+    def fails(self, ran: PrunedContext) -> str:
         """Why variants could not be masked, empty where all could."""
         return "; ".join(f"{ran.planned[i].variant.label}: {why.reason}" for i, why in ran.masks.failed.items())
-
-    def answer(self, ran: Ran, lm: LanguageModel, question: Question) -> list[Answer]:
-        """The answer of each variant."""
-        policies = [policy_of(one) for one in ran.planned]
-        return [rollouts[0] for rollouts in decode_all(lm, ran.scored, ran.masks.keep, question, policies=policies)]
 
     @property
     def decoding(self) -> list[str]:
@@ -272,9 +258,8 @@ class Bench:
         generator = torch.Generator().manual_seed(1)
         keep = torch.rand(3, lm.info.layers, lm.info.kv_heads, len(context.ids), generator=generator) < 0.6
         policies = [Policy(recorder, Protection(), keep_tokens=10**6)] * 3
-        scores: dict[Method, Tensor] = {recorder: torch.zeros(keep.shape[1:])}
-        evictors = make_evictors(policies, scores, keep, context.prefix)
-        run = MaskedRun(lm, self.shown_prefix, keep, 9, evictors=evictors, context_seed=context.seed(0))
+        scored = Scored(prefill(lm, context).prefix, {recorder: torch.zeros(keep.shape[1:])})
+        run = MaskedRun(Batch(lm, scored, keep, policies), 9)
         with run.engaged():
             for count, seed in ((5, 7), (1, 8), (1, 9)):
                 run.advance(torch.tensor([some_ids(count, seed + variant) for variant in range(3)]))
@@ -286,10 +271,6 @@ class Bench:
         if "hidden" not in self.method.needs:
             step = replace(step, hidden=none)
         return step if "weights" in self.method.needs else replace(step, weight_sums=none, last_weights=none)
-
-    @cached_property
-    def shown_prefix(self) -> Any:
-        return prefill(self.lm(), self.context).prefix
 
 
 def unshared(seen: Observation) -> Observation:

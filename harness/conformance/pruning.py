@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 import torch
@@ -11,15 +12,14 @@ from torch import Tensor
 from harness.config.run_config import RunConfig
 from harness.config.variants import Planned
 from harness.conformance import models
-from harness.conformance.fixtures import PREFIX, Bench, Ran, context_of, left_behind, named, some_ids
+from harness.conformance.fixtures import PREFIX, Bench, context_of, left_behind, named, some_ids
 from harness.conformance.reference_cache import GatheredRun
 from harness.conformance.suite import Skip, check, expect
 from harness.engine.adapter import LanguageModel
-from harness.engine.decode import Question
-from harness.engine.eviction import make_evictors
+from harness.engine.decode import Question, decode
 from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import prefill
-from harness.evaluation.keep_masks import policy_of
+from harness.evaluation.pruned_context import PrunedContext
 from methods.base import Protection
 
 REMOVED = (Decimal("0.25"), Decimal("0.5"), Decimal("0.75"), Decimal("0.875"))
@@ -74,7 +74,7 @@ def _by_layer(bench: Bench, kept: int, total: int, layers: int) -> None:
     expect(abs(sum(found) / layers - kept) <= 1, f"{call} must have the mean {kept} within one, got {found}")
 
 
-def _level(bench: Bench, ran: Ran, index: int, one: Planned, total: int) -> None:
+def _level(bench: Bench, ran: PrunedContext, index: int, one: Planned, total: int) -> None:
     keep, variant = ran.masks.keep[index], one.variant
     asked = _number(variant.level_kind, variant.level, total)
     kept = keep.sum(dim=-1).double()
@@ -134,13 +134,11 @@ def gathered(bench: Bench) -> None:
     _compare(bench, lm, ran)
 
 
-def _compare(bench: Bench, lm: LanguageModel, ran: Ran) -> None:
+def _compare(bench: Bench, lm: LanguageModel, ran: PrunedContext) -> None:
     fed = (some_ids(14, seed=11), (3,), (77,), (14,))
-    keep, context = ran.masks.keep, ran.scored.prefix.context
-    policies = [policy_of(one) for one in ran.planned]
-    evictors = make_evictors(policies, ran.scored.scores, keep, context.prefix)
-    masked = MaskedRun(lm, ran.scored.prefix, keep, 17, evictors=evictors, context_seed=context.seed(0))
-    gathered = GatheredRun(lm, ran.scored.prefix, keep)
+    keep = ran.masks.keep
+    masked = MaskedRun(replace(ran.batch, positions=[]), 17)  # the reference's pairs stay at their original positions
+    gathered = GatheredRun.of(lm, ran.scored.prefix, keep)
     for count, ids in enumerate(fed, 1):
         with masked.engaged():
             found = lm.logits(masked.advance(torch.tensor([ids]).expand(len(keep), -1))).log_softmax(dim=-1)
@@ -152,7 +150,7 @@ def _compare(bench: Bench, lm: LanguageModel, ran: Ran) -> None:
                 f"{named(one)}: log-probabilities after forward {count} differ by {apart:.1e} from those of caches "
                 f"whose pairs are really gone ({min(lengths)} to {max(lengths)} pairs a head)",
             )
-        for evictor in evictors:
+        for evictor in masked.evictors:
             for own, row in enumerate(evictor.rows):
                 gathered.drop(row, [layer[own] for layer in evictor.keep])
 
@@ -171,7 +169,7 @@ def together(bench: Bench) -> None:
         both = bench.run(mixed, lm, context)
         _equal_in(alone, both, f"beside {', '.join(COMPANY)}")
         _equal_in(without, both, f"beside {bench.name}")
-    _same_tokens(bench, lm, alone, both)
+    _same_tokens(alone, both)
 
 
 def _company(bench: Bench, lm: LanguageModel) -> list[Planned]:
@@ -181,7 +179,7 @@ def _company(bench: Bench, lm: LanguageModel) -> list[Planned]:
     return bench.plan(grids, lm)
 
 
-def _equal_in(one: Ran, both: Ran, where: str) -> None:
+def _equal_in(one: PrunedContext, both: PrunedContext, where: str) -> None:
     places = {planned.variant: index for index, planned in enumerate(both.planned)}
     for method, scores in one.scored.scores.items():
         expect(
@@ -197,9 +195,9 @@ def _equal_in(one: Ran, both: Ran, where: str) -> None:
         )
 
 
-def _same_tokens(bench: Bench, lm: LanguageModel, alone: Ran, both: Ran) -> None:
-    single = bench.answer(alone, lm, QUESTION)
-    mixed = dict(zip((one.variant for one in both.planned), bench.answer(both, lm, QUESTION), strict=True))
+def _same_tokens(alone: PrunedContext, both: PrunedContext) -> None:
+    single = decode(alone.batch, QUESTION)
+    mixed = dict(zip((one.variant for one in both.planned), decode(both.batch, QUESTION), strict=True))
     for planned, answer in zip(alone.planned, single, strict=True):
         other = mixed[planned.variant]
         expect(
@@ -215,7 +213,7 @@ def model_untouched(bench: Bench) -> None:
     lm = bench.lm()
     plain, fresh = prefill(lm, bench.context).prefix, models.build(bench.config, bench.shape)
     ran = bench.run(bench.variants(lm), lm, bench.context)
-    bench.answer(ran, lm, QUESTION)
+    decode(ran.batch, QUESTION)
     seen = ran.scored.prefix
     for name, one, other in (
         ("keys", plain.keys, seen.keys),

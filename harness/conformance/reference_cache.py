@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
+from harness.engine.capture import Captured
 from harness.engine.context import Prefix
 
 
@@ -34,23 +35,49 @@ class HeadCache:
         self.positions = torch.cat([self.positions, positions])
 
 
-class GatheredRun:
-    """Decoding of V variants over gathered caches; ``keep [V, L, H, T]`` says what the prefill leaves of the prefix.
+@dataclass
+class Seen:
+    """What one layer saw of one variant in one forward of n tokens.
 
-    weights  of the last forward, for each layer and variant: attention weights ``[n, C_h]`` of each query head
+    hidden          ``[n, D]`` after the input norm
+    queries         ``[Hq, n, d]`` rotated
+    keys, values    of each KV head ``[C_h, d]``, the new ones included
+    weights         of each query head ``[n, C_h]``
     """
 
-    def __init__(self, lm: LanguageModel, prefix: Prefix, keep: Tensor) -> None:
+    hidden: Tensor
+    queries: Tensor
+    keys: list[Tensor]
+    values: list[Tensor]
+    weights: list[Tensor]
+
+
+class GatheredRun:
+    """Decoding of V variants over gathered caches, ``caches[layer][variant][head]`` (all layers).
+
+    total  tokens so far, removed ones included: the position of the next one
+    seen   what each layer saw in the last forward, ``seen[layer][variant]``
+    """
+
+    def __init__(self, lm: LanguageModel, caches: list[list[list[HeadCache]]], total: int) -> None:
         self.lm = lm
-        self.total = prefix.cached
-        self.weights: list[list[list[Tensor]]] = []
-        places = torch.arange(self.total)
-        self.caches = [
+        self.caches = caches
+        self.total = total
+        self.seen: list[list[Seen]] = []
+        self._hidden = Captured()
+
+    @classmethod
+    def of(cls, lm: LanguageModel, prefix: Prefix, keep: Tensor) -> GatheredRun:
+        """What ``keep [V, L, H, T]`` leaves of the prefix."""
+        places = torch.arange(prefix.cached)
+        caches = [
             [[HeadCache(*pair, places) for pair in zip(keys, values, strict=True)] for _ in keep]
             for keys, values in zip(prefix.keys, prefix.values, strict=True)
         ]
+        run = cls(lm, caches, prefix.cached)
         for row, masks in enumerate(keep):
-            self.drop(row, list(masks))
+            run.drop(row, list(masks))
+        return run
 
     def drop(self, row: int, keep: Sequence[Tensor]) -> None:
         """Throw away what ``keep``, for each prunable layer ``[H, C]`` over all positions so far, leaves out."""
@@ -63,29 +90,35 @@ class GatheredRun:
         """C_h of every head of the prunable layers."""
         return [len(head.keys) for layer in self.lm.prunable for head in self.caches[layer][row]]
 
-    @torch.inference_mode()
-    def logprobs(self, ids: Sequence[int]) -> Tensor:
-        """Log-probabilities ``[V, n, vocabulary]`` after each of the next n ids, the same for all variants."""
-        self.weights = []
-        with self.lm.engaged():
+    def forward(self, ids: Sequence[int]) -> Tensor:
+        """Last hidden states ``[V, n, D]`` of the next n ids, the same for all variants."""
+        self.seen = []
+        with self._hidden.engaged(self.lm, range(len(self.lm.attention))):
             hidden = self.lm.forward(torch.tensor([list(ids)] * len(self.caches[0])), self.total, self)
         self.total += len(ids)
-        return self.lm.logits(hidden).log_softmax(dim=-1)
+        return hidden
+
+    @torch.inference_mode()
+    def logprobs(self, ids: Sequence[int]) -> Tensor:
+        """Log-probabilities ``[V, n, vocabulary]`` after each of the next n ids."""
+        return self.lm.logits(self.forward(ids)).log_softmax(dim=-1)
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
         asking = torch.arange(self.total, self.total + queries.shape[2])
-        group, window = self.lm.info.group, self.lm.windows[layer]
         out = torch.empty_like(queries)
-        self.weights.append([[] for _ in queries])
+        self.seen.append([])
         for row, heads in enumerate(self.caches[layer]):
+            weights = []
             for head, cache in enumerate(heads):
                 cache.grow(keys[row, head], values[row, head], asking)
-                seen = cache.positions <= asking.unsqueeze(1)
+                hidden = cache.positions > asking.unsqueeze(1)
+                window = self.lm.windows[layer]
                 if window is not None:
-                    seen &= cache.positions > asking.unsqueeze(1) - window
-                for query in range(head * group, (head + 1) * group):
+                    hidden |= cache.positions <= asking.unsqueeze(1) - window
+                for query in range(head * self.lm.info.group, (head + 1) * self.lm.info.group):
                     logits = (queries[row, query] @ cache.keys.T) * scaling
-                    weights = logits.masked_fill(~seen, float("-inf")).softmax(dim=-1)
-                    self.weights[layer][row].append(weights)
-                    out[row, query] = weights @ cache.values
+                    weights.append(logits.masked_fill(hidden, float("-inf")).softmax(dim=-1))
+                    out[row, query] = weights[-1] @ cache.values
+            parts = [cache.keys for cache in heads], [cache.values for cache in heads]
+            self.seen[layer].append(Seen(self._hidden.value[row], queries[row], *parts, weights))
         return out

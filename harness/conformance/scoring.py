@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from harness.config.run_config import RunConfig
-from harness.conformance.fixtures import PREFIX, Bench, Ran, context_of, unshared
+from harness.conformance.fixtures import PREFIX, Bench, context_of, unshared
 from harness.conformance.suite import Skip, check, expect
 from harness.engine.adapter import LanguageModel
 from harness.engine.context import Context
-from harness.engine.decode import Question
+from harness.engine.decode import Question, decode
+from harness.evaluation.pruned_context import PrunedContext
 from methods.base import Method, Observation, Protection, Step
 
 QUESTION = Question((7, 8), 2)
@@ -172,7 +173,7 @@ def short_contexts(bench: Bench) -> None:
     for total, prefix in _short(bench.method):
         context = context_of(total - prefix, prefix=prefix)
         _scored(bench, lm, context, f"{_named(lm)}, {prefix} of them the template's")
-        _answered(bench, lm, bench.run(planned, lm, context), f"{total} cached pairs, {prefix} of them the template's")
+        _answered(bench, bench.run(planned, lm, context), f"{total} cached pairs, {prefix} of them the template's")
 
 
 def _lowest(bench: Bench) -> Iterator[RunConfig]:
@@ -185,10 +186,10 @@ def _lowest(bench: Bench) -> Iterator[RunConfig]:
                     yield bench.grid(budget, phase, own, **level)
 
 
-def _answered(bench: Bench, lm: LanguageModel, ran: Ran, where: str) -> None:
+def _answered(bench: Bench, ran: PrunedContext, where: str) -> None:
     """Every variant runs to an answer of its full length."""
     expect(not ran.masks.failed, f"{where}: {bench.fails(ran)}")
-    for one, answer in zip(ran.planned, bench.answer(ran, lm, QUESTION), strict=True):
+    for one, answer in zip(ran.planned, decode(ran.batch, QUESTION), strict=True):
         expect(
             len(answer.ids) == QUESTION.max_new_tokens,
             f"{where}: {one.variant.label} gave {len(answer.ids)} of {QUESTION.max_new_tokens} tokens and ended "
@@ -246,4 +247,4 @@ def sliding_windows(bench: Bench) -> None:
     found = _scored(bench, lm, context, f"{lm.name} (2 of 4 layers with a sliding window)")
     expect(len(found) == 2, f"expected scores of the 2 layers that can be pruned, got {len(found)}")
     ran = bench.run(bench.plan([*_lowest(bench)], lm), lm, context)
-    _answered(bench, lm, ran, lm.name)
+    _answered(bench, ran, lm.name)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.context import BLOCK_BYTES, Prefix, Scored, check_positions
-from harness.engine.eviction import Policy, make_evictors
+from harness.engine.batch import Batch
+from harness.engine.context import check_positions
 from harness.engine.masked_decode import MaskedRun
-from harness.engine.oom_batching import AtOnce, in_groups
-from harness.engine.rerotation import ORIGINAL
+from harness.engine.oom_batching import in_groups
 from harness.engine.sampling import Sampling
 
 
@@ -53,58 +51,27 @@ class Answer:
     stopped: int | None = field(default=None, compare=False)
 
 
-def decode(
-    lm: LanguageModel,
-    prefix: Prefix,
-    keep: Tensor,
-    question: Question,
-    block_bytes: int = BLOCK_BYTES,
-    positions: Sequence[str] = (),
-) -> list[Answer]:
-    """One answer of each of V variants that prune in the prefill only; ``keep`` is bool ``[V, L, H, T]``."""
-    answers = decode_all(lm, Scored(prefix), keep, question, block_bytes, positions=positions)
-    return [rollouts[0] for rollouts in answers]
+def decode(batch: Batch, question: Question) -> list[Answer]:
+    """One answer of each variant; see :func:`decode_all`."""
+    return [rollouts[0] for rollouts in decode_all(batch, question)]
 
 
-def decode_all(
-    lm: LanguageModel,
-    scored: Scored,
-    keep: Tensor,
-    question: Question,
-    block_bytes: int = BLOCK_BYTES,
-    policies: Sequence[Policy | None] = (),
-    rollouts: int = 1,
-    seed: int = 0,
-    positions: Sequence[str] = (),
-    at_once: AtOnce | None = None,
-) -> list[list[Answer]]:
-    """Answer one question with each variant; returns for each variant in order its rollouts.
+def decode_all(batch: Batch, question: Question, rollouts: int = 1) -> list[list[Answer]]:
+    """Answer one question with each variant; returns for each variant in order its rollouts, of which more than one
+    need sampling.
 
-    keep       bool ``[V, L, H, T]``: what the prefill left of the prefix
-    policies   for each variant how it prunes while decoding, or None
-    rollouts   answers of each variant; more than one needs sampling
-    seed       the run's, for methods that draw numbers
-    positions  for each variant where its kept pairs stand, ``original`` or ``cache``; none: all original
-    at_once    how many rows decode together; lowered here where memory runs out
-
-    Variants with the same mask, policy and positions are decoded once; a finished row leaves the batch. Neither prefix
-    nor scores are changed, so the next question starts from the same state. Where memory runs out the batch begins anew
-    in halves; one row that does not fit raises what the allocator raised.
+    Equal variants are decoded once; a finished row leaves the batch. Where memory runs out the batch begins anew in
+    halves; one row that does not fit raises what the allocator raised.
     """
-    prefix = scored.prefix
-    shape = (lm.info.layers, lm.info.kv_heads, prefix.cached)
-    if keep.shape[1:] != shape or not len(keep) or not question.ids:
-        raise ValueError(f"decode needs masks [V >= 1, {shape}] and a question, got {list(keep.shape)}, {question.ids}")
+    if not len(batch.keep) or not question.ids:
+        raise ValueError(f"decode needs a variant and a question, got {len(batch.keep)} variants, {question.ids}")
     if rollouts > 1 and question.sampling is None:
         raise ValueError("several rollouts of a greedy answer are the same; give the question a sampling")
-    needed = prefix.cached + len(question.ids) + question.max_new_tokens
-    check_positions(lm, prefix.cached, needed, "prompt and answer")
-    policies = policies or [None] * len(keep)
-    positions = positions or [ORIGINAL] * len(keep)
-    first_of, same = distinct(keep, policies, positions)
+    needed = batch.cached + len(question.ids) + question.max_new_tokens
+    check_positions(batch.lm, batch.cached, needed, "prompt and answer")
+    first_of, same = batch.distinct()
     rows = [Row(index, rollout) for index in first_of for rollout in range(rollouts)]
-    batch = partial(_Batch, lm, scored, keep, question, policies, positions, block_bytes=block_bytes, seed=seed)
-    answers = in_groups(lambda group: batch(group).run(), rows, at_once or AtOnce())
+    answers = in_groups(lambda group: _Decoding(batch, question, group).run(), rows, batch.at_once)
     return [answers[index * rollouts : (index + 1) * rollouts] for index in same]
 
 
@@ -115,50 +82,17 @@ class Row(NamedTuple):
     rollout: int
 
 
-def distinct(
-    keep: Tensor, policies: Sequence[Policy | None] = (), positions: Sequence[str] = ()
-) -> tuple[list[int], list[int]]:
-    """The first variant of each different mask, policy and positions, and for every variant its index among those."""
-    seen: dict[tuple[bytes, Policy | None, str], int] = {}
-    first_of: list[int] = []
-    same: list[int] = []
-    policies, positions = policies or [None] * len(keep), positions or [ORIGINAL] * len(keep)
-    for index, (mask, policy, kind) in enumerate(zip(keep.flatten(1).cpu(), policies, positions, strict=True)):
-        key = (mask.numpy().tobytes(), policy, kind)
-        if key not in seen:
-            seen[key] = len(first_of)
-            first_of.append(index)
-        same.append(seen[key])
-    return first_of, same
-
-
-class _Batch:
+class _Decoding:
     """All rows that decode one question together."""
 
-    def __init__(
-        self,
-        lm: LanguageModel,
-        scored: Scored,
-        keep: Tensor,
-        question: Question,
-        policies: Sequence[Policy | None],
-        positions: Sequence[str],
-        rows: Sequence[Row],
-        block_bytes: int,
-        seed: int,
-    ) -> None:
-        self.lm = lm
+    def __init__(self, batch: Batch, question: Question, rows: Sequence[Row]) -> None:
+        self.lm = batch.lm
         self.question = question
         self.rows = rows
-        self.block_bytes = block_bytes
-        masks = keep[[row.variant for row in rows]]
-        prefix = scored.prefix
-        evictors = make_evictors([policies[row.variant] for row in rows], scored.scores, masks, prefix.context.prefix)
-        capacity = len(question.ids) + question.max_new_tokens
-        context_seed = prefix.context.seed(seed)
-        stand = [positions[row.variant] for row in rows]
-        self.state = MaskedRun(lm, prefix, masks, capacity, block_bytes, evictors, context_seed, stand)
-        self.kept_of_prefix = masks.flatten(1).sum(dim=1).tolist()
+        self.block_bytes = batch.block_bytes
+        own = batch.rows([row.variant for row in rows])
+        self.state = MaskedRun(own, len(question.ids) + question.max_new_tokens)
+        self.kept_of_prefix = own.keep.flatten(1).sum(dim=1).tolist()
         self.alive = list(range(len(rows)))
         self.generated: list[list[int]] = [[] for _ in rows]
         self.kept: list[list[int]] = [[] for _ in rows]

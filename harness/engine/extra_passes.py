@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.context import Context, Failure, Prefix
+from harness.engine.batch import full_cache
+from harness.engine.context import Context, Failure, Prefix, Scored
 from harness.engine.decode import Answer, Question, decode
 from harness.engine.dense_forward import DenseRun, Observer
 from methods.base import Generated, Pass
@@ -48,5 +49,5 @@ def opening(extra: Pass, context: Context) -> list[int]:
 
 def generate(lm: LanguageModel, prefix: Prefix, tokens: list[int], most: int, block_bytes: int) -> Answer:
     """The full cache's greedy answer to ``tokens``, as the control would give it."""
-    everything = torch.ones(1, lm.info.layers, lm.info.kv_heads, prefix.cached, dtype=torch.bool)
-    return decode(lm, prefix, everything, Question(tuple(tokens), most, prefix.context.stop_ids), block_bytes)[0]
+    question = Question(tuple(tokens), most, prefix.context.stop_ids)
+    return decode(full_cache(lm, Scored(prefix), block_bytes), question)[0]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.context import BLOCK_BYTES, Prefix, check_positions
-from harness.engine.decode import distinct
+from harness.engine.batch import Batch
+from harness.engine.context import check_positions
 from harness.engine.masked_decode import MaskedRun
 
 
@@ -21,33 +21,21 @@ class Likelihood(NamedTuple):
     greedy: bool
 
 
-def likelihoods(
-    lm: LanguageModel,
-    prefix: Prefix,
-    keep: Tensor,
-    asked: Sequence[int],
-    continuation: Sequence[int],
-    block_bytes: int = BLOCK_BYTES,
-    positions: Sequence[str] = (),
-) -> list[Likelihood]:
-    """For each variant how likely ``continuation`` is after the pruned prefix and ``asked``.
-
-    keep        bool ``[V, L, H, T]``, as in :func:`harness.engine.decode.decode_all`
-    asked       at least one token, which the pruned cache is given before the continuation
-    positions   as in ``decode_all``
+def likelihoods(batch: Batch, asked: Sequence[int], continuation: Sequence[int]) -> list[Likelihood]:
+    """For each variant how likely ``continuation`` is after the pruned prefix and ``asked``, each at least one token.
 
     Equal variants run once. Log-probabilities are float32 sums, as lm-eval's.
     """
     if not asked or not continuation:
         raise ValueError(f"a likelihood needs tokens before it and tokens of it, got {asked} and {continuation}")
     fed = [*asked, *continuation[:-1]]
-    check_positions(lm, prefix.cached, prefix.cached + len(fed), "prompt and continuation")
-    first_of, same = distinct(keep, (), positions)
-    stand = [positions[index] for index in first_of] if positions else ()
-    run = MaskedRun(lm, prefix, keep[first_of], len(fed), block_bytes, positions=stand)
+    lm = batch.lm
+    check_positions(lm, batch.cached, batch.cached + len(fed), "prompt and continuation")
+    first_of, same = batch.distinct()
+    run = MaskedRun(batch.rows(first_of), len(fed))
     with run.engaged():
         hidden = run.advance(torch.tensor([fed], device=lm.device).expand(len(first_of), -1))
-        found = [_likelihood(lm, row[-len(continuation) :], continuation, block_bytes) for row in hidden]
+        found = [_likelihood(lm, row[-len(continuation) :], continuation, batch.block_bytes) for row in hidden]
     return [found[index] for index in same]
 
 

@@ -14,12 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from harness.engine.adapter import LanguageModel
 from harness.engine.attention import joint_attention
+from harness.engine.batch import Batch
 from harness.engine.capture import Captured, Watched
-from harness.engine.context import BLOCK_BYTES, Prefix
-from harness.engine.eviction import Evictor
-from harness.engine.rerotation import IN_CACHE, ORIGINAL, Moving, moved_keys, moving, pairs_at
+from harness.engine.rerotation import IN_CACHE, Moving, moved_keys, moving, pairs_at
 from methods.attention import BLOCK
 from methods.base import Step
 
@@ -30,31 +28,21 @@ ROOM = 256
 class MaskedRun:
     """The state of V variants on one prefix.
 
-    keep       bool ``[V, L, H, T]``: what each variant still sees of the prefix
     capacity   most suffix tokens (question + answer) that will be appended
     evictors   of the variants that prune while decoding; see :mod:`harness.engine.eviction`
-    positions  of each variant, ``original`` or ``cache``; none: all original. Pairs that move
-               (:mod:`harness.engine.rerotation`) are hidden where they stand; their moved copies are in slots before
-               the variant's suffix, which neither ``used`` nor a keep mask counts
+
+    Pairs that move (:mod:`harness.engine.rerotation`) are hidden where they stand; their moved copies are in slots
+    before the variant's suffix, which neither ``used`` nor a keep mask counts.
     """
 
-    def __init__(
-        self,
-        lm: LanguageModel,
-        prefix: Prefix,
-        keep: Tensor,
-        capacity: int,
-        block_bytes: int = BLOCK_BYTES,
-        evictors: Sequence[Evictor] = (),
-        context_seed: int = 0,
-        positions: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, batch: Batch, capacity: int) -> None:
+        lm, keep = batch.lm, batch.keep
         self.lm = lm
-        self.prefix = prefix
+        self.prefix = batch.scored.prefix
         self.capacity = capacity
-        self.block_bytes = block_bytes
-        self.evictors = list(evictors)
-        self.context_seed = context_seed
+        self.block_bytes = batch.block_bytes
+        self.evictors = batch.evictors()
+        self.context_seed = batch.context_seed
         self.used = 0
         self.hidden = Captured()
         variants = keep.shape[0]
@@ -67,7 +55,7 @@ class MaskedRun:
         self.bias = [self._bias(keep[:, place].transpose(0, 1)) for place in range(keep.shape[1])]
         self.suffix_bias: list[Tensor | None] = [None] * keep.shape[1]
         self.slots = [0] * keep.shape[1]
-        self.in_cache = [kind == IN_CACHE for kind in positions or [ORIGINAL] * variants]
+        self.in_cache = [kind == IN_CACHE for kind in batch.positions]
         rows = [row for row, counted in enumerate(self.in_cache) if counted]
         if rows:
             for place in range(keep.shape[1]):

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.context import BLOCK_BYTES, Scored, check_positions
-from harness.engine.decode import distinct
-from harness.engine.eviction import Policy, make_evictors
+from harness.engine.batch import Batch
+from harness.engine.context import check_positions
 from harness.engine.masked_decode import MaskedRun
-from harness.engine.oom_batching import AtOnce, in_groups
-from harness.engine.rerotation import ORIGINAL
+from harness.engine.oom_batching import in_groups
 
 #: hidden widths that a layer holds of each token at once, its MLP included; only memory depends on it
 WIDTHS = 16
@@ -45,51 +43,31 @@ class Readings(NamedTuple):
     variants: list[Reading]
 
 
-def read_all(
-    lm: LanguageModel,
-    scored: Scored,
-    keep: Tensor,
-    question: Sequence[int],
-    target: Sequence[int],
-    block_bytes: int = BLOCK_BYTES,
-    policies: Sequence[Policy | None] = (),
-    seed: int = 0,
-    positions: Sequence[str] = (),
-    at_once: AtOnce | None = None,
-) -> Readings:
-    """Have each variant read ``target`` after ``question``, both at least one token long, in one batch with the full
-    cache; masks, policies, seed, positions and ``at_once`` are those of :func:`harness.engine.decode.decode_all`.
+def read_all(batch: Batch, question: Sequence[int], target: Sequence[int]) -> Readings:
+    """Have each variant read ``target`` after ``question``, both at least one token long, beside the full cache.
 
-    Rows that prune while decoding read token by token, as they would have answered, and all others beside them.
-    Variants with the same mask, policy and positions run once. The result does not depend on ``block_bytes``. Where
-    memory runs out the batch begins anew in halves, the full cache in each of them.
+    Rows that prune while decoding read token by token, as they would have answered, and all others beside them. Equal
+    variants run once. Where memory runs out the batch begins anew in halves, the full cache in each of them.
     """
-    prefix = scored.prefix
-    shape = (lm.info.layers, lm.info.kv_heads, prefix.cached)
-    if keep.shape[1:] != shape or not question or not target:
-        raise ValueError(f"reading needs masks [V, {shape}], a question and a target, got {list(keep.shape)}")
+    if not question or not target:
+        raise ValueError(f"reading needs a question and a target, got {question} and {target}")
     fed = len(question) + len(target) - 1
-    check_positions(lm, prefix.cached, prefix.cached + fed, "prompt and reference")
-    keep = torch.cat([torch.ones(1, *shape, dtype=torch.bool), keep.cpu()])
-    policies = [None, *(policies or [None] * (len(keep) - 1))]
-    positions = [ORIGINAL, *(positions or [ORIGINAL] * (len(keep) - 1))]
-    first_of, same = distinct(keep, policies, positions)  # the full cache is the first of them
+    check_positions(batch.lm, batch.cached, batch.cached + fed, "prompt and reference")
+    everyone = batch.with_control()
+    first_of, same = everyone.distinct()  # the full cache is the first of them
 
     def read(group: Sequence[int]) -> list[Reading]:
-        rows = group if group[0] == 0 else [0, *group]  # a row is compared with the full cache beside it
-        masks = keep[rows]
-        evictors = make_evictors([policies[row] for row in rows], scored.scores, masks, prefix.context.prefix)
-        stand, own_seed = [positions[row] for row in rows], prefix.context.seed(seed)
-        run = MaskedRun(lm, prefix, masks, fed, block_bytes, evictors, own_seed, stand)
-        compared = _compare_all(run, masks.flatten(1).sum(dim=1).tolist(), question, target, block_bytes)
+        own = everyone.rows(group if group[0] == 0 else [0, *group])  # a row is compared with the full cache beside it
+        kept = own.keep.flatten(1).sum(dim=1).tolist()
+        compared = _compare_all(MaskedRun(own, fed), kept, question, target)
         return [Reading(*parts) for parts in zip(*compared[:3], compared[3], strict=True)][-len(group) :]
 
-    readings = in_groups(read, first_of, at_once or AtOnce())
+    readings = in_groups(read, first_of, batch.at_once)
     return Readings(readings[same[0]], [readings[place] for place in same[1:]])
 
 
 def _compare_all(
-    run: MaskedRun, of_prefix: list[int], question: Sequence[int], target: Sequence[int], block_bytes: int
+    run: MaskedRun, of_prefix: list[int], question: Sequence[int], target: Sequence[int]
 ) -> tuple[Tensor, Tensor, Tensor, list[tuple[int, ...]]]:
     """KL, agreement and -log p ``[V, n]`` of all rows of a batch, and of each row what it sees step by step;
     ``of_prefix`` are the pairs that its mask keeps."""
@@ -98,7 +76,7 @@ def _compare_all(
     found: list[tuple[Tensor, Tensor, Tensor]] = []
     kept: list[list[int]] = [[] for _ in range(run.variants)]
     with run.engaged():
-        for ids in _pieces(run, question, target, block_bytes):
+        for ids in _pieces(run, question, target):
             start = run.used
             hidden = run.advance(torch.tensor([ids], device=lm.device).expand(run.variants, -1))
             new = hidden[:, max(0, first - start) :]
@@ -106,7 +84,7 @@ def _compare_all(
                 continue
             place = max(0, start - first)
             wanted = torch.tensor(target[place : place + new.shape[1]], device=lm.device)
-            found.append(compare(lm, new, wanted, block_bytes))
+            found.append(compare(lm, new, wanted, run.block_bytes))
             evicting = {row: count for evictor in run.evictors for row, count in evictor.kept().items()}
             for row, counts in enumerate(kept):
                 steps = range(place, place + new.shape[1])
@@ -148,9 +126,7 @@ def _log_probabilities(lm: LanguageModel, hidden: Tensor) -> Tensor:
     return lm.logits(hidden).double().log_softmax(dim=-1)
 
 
-def _pieces(
-    run: MaskedRun, question: Sequence[int], target: Sequence[int], block_bytes: int
-) -> Iterator[tuple[int, ...]]:
+def _pieces(run: MaskedRun, question: Sequence[int], target: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """The tokens of each forward; the last token of the target predicts nothing more and is not fed."""
     if run.evictors:
         yield tuple(question)
@@ -158,5 +134,5 @@ def _pieces(
         return
     fed = (*question, *target[:-1])
     row = run.variants * WIDTHS * run.lm.info.hidden_size * run.keys[0].element_size()
-    count = max(1, block_bytes // row)
+    count = max(1, run.block_bytes // row)
     yield from (fed[start : start + count] for start in range(0, len(fed), count))

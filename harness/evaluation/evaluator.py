@@ -15,13 +15,15 @@ from benchmarks.thinking_tags import after_thought
 from harness.config.query_modes import numbered
 from harness.config.variants import Planned
 from harness.engine.adapter import LanguageModel
+from harness.engine.batch import Batch
 from harness.engine.context import BLOCK_BYTES, Context, Failure, Scored, out_of_memory
 from harness.engine.decode import Answer, Question, decode_all
 from harness.engine.oom_batching import AtOnce
 from harness.engine.prefill import prefill
 from harness.engine.sampling import Sampling
 from harness.evaluation import teacher_forced
-from harness.evaluation.keep_masks import Masks, policy_of
+from harness.evaluation.keep_masks import Masks
+from harness.evaluation.pruned_context import batch_of
 from harness.evaluation.query_aware_masks import QuestionMasks, later_methods, once_methods
 from harness.models import truncation
 from harness.models.prompts import Prompts, cut
@@ -164,12 +166,7 @@ class Evaluator:
         running = [i for i in wanted if i not in made.failed]
         answers: list[list[Answer]] = []
         if running:
-            policies = [policy_of(planned[i]) for i in running]
-            keep, rollouts = made.keep[running], item.sample.rollouts
-            stand = [planned[i].variant.positions for i in running]
-            answers = decode_all(
-                self.lm, scored, keep, question, self.block_bytes, policies, rollouts, self.seed, stand, self.at_once
-            )
+            answers = decode_all(self._batch(running, scored, planned, made), question, item.sample.rollouts)
         by_index = dict(zip(running, answers, strict=True))
         for i in wanted:
             for rollout, key in enumerate(self._keys(item, planned[i])):
@@ -188,12 +185,7 @@ class Evaluator:
         kind = item.benchmark.teacher_forced
         read = teacher_forced.reference(kind, item.sample, question, self.lm, scored.prefix, self.block_bytes)
         running = [i for i in range(len(planned)) if i not in made.failed]
-        policies = [policy_of(planned[i]) for i in running]
-        stand = [planned[i].variant.positions for i in running]
-        keep = made.keep[running]
-        results = teacher_forced.read(
-            self.lm, scored, keep, read, self.block_bytes, policies, self.seed, stand, self.at_once
-        )
+        results = teacher_forced.read(self._batch(running, scored, planned, made), read)
         if isinstance(results, Failure):
             yield from self._all_failed(item, context, results)
             return
@@ -214,6 +206,10 @@ class Evaluator:
                 **by_index[i].outcome,
             }
             yield Line(**{**line.model_dump(), **found})
+
+    def _batch(self, running: list[int], scored: Scored, planned: list[Planned], made: Masks) -> Batch:
+        own = [planned[i] for i in running]
+        return batch_of(self.lm, own, scored, made.keep[running], self.seed, self.block_bytes, self.at_once)
 
     def _line(self, item: Item, planned: Planned, context: Context, rollout: int) -> Line:
         sample = item.sample

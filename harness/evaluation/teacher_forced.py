@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from benchmarks.base import Sample
 from harness.engine.adapter import LanguageModel
+from harness.engine.batch import Batch, full_cache
 from harness.engine.context import Context, Failure, Prefix, Scored
 from harness.engine.decode import Question, decode
-from harness.engine.eviction import Policy
 from harness.engine.extra_passes import opening
-from harness.engine.oom_batching import AtOnce
 from harness.engine.teacher_forcing import Reading, read_all
 from harness.results.run_folder import MOST_FIGURE
 from methods.kvzip import KVzip
@@ -61,8 +59,7 @@ def reference(
     parts = given(kind, sample, prefix.context, question)
     if parts is not None:
         return Reference(parts)
-    everything = torch.ones(1, lm.info.layers, lm.info.kv_heads, prefix.cached, dtype=torch.bool)
-    answer = decode(lm, prefix, everything, question, block_bytes)[0]
+    answer = decode(full_cache(lm, Scored(prefix), block_bytes), question)[0]
     if answer.finish_reason == "nan":
         return Reference((), answer.ids, "nan")
     target = answer.ids if answer.stopped is None else (*answer.ids, answer.stopped)
@@ -85,26 +82,14 @@ class Result(NamedTuple):
     kept: list[tuple[int, tuple[int, ...]]]
 
 
-def read(
-    lm: LanguageModel,
-    scored: Scored,
-    keep: Tensor,
-    reference: Reference,
-    block_bytes: int,
-    policies: Sequence[Policy | None],
-    seed: int,
-    positions: Sequence[str],
-    at_once: AtOnce | None = None,
-) -> list[Result] | Failure:
+def read(batch: Batch, reference: Reference) -> list[Result] | Failure:
     """Have all variants read a reference (:func:`harness.engine.teacher_forcing.read_all`)."""
     if not reference.parts:
         broken = reference.finish_reason == "nan"
         return (
             Failure("nan", BROKEN) if broken else Failure("error", "the context is empty, so nothing can be repeated")
         )
-    parts = [
-        read_all(lm, scored, keep, *part, block_bytes, policies, seed, positions, at_once) for part in reference.parts
-    ]
+    parts = [read_all(batch, *part) for part in reference.parts]
     full, asked = [part.full for part in parts], [len(part.question) for part in reference.parts]
     by_variant = zip(*(part.variants for part in parts), strict=True)
     return [

@@ -26,12 +26,12 @@ from harness.config.grid import plan
 from harness.config.run_config import RunConfig
 from harness.config.variants import Plan
 from harness.engine.adapter import describe
+from harness.engine.batch import Batch
 from harness.engine.context import BLOCK_BYTES, Context
 from harness.engine.decode import Question, decode
 from harness.engine.loglikelihood import likelihoods
-from harness.engine.prefill import prefill
 from harness.errors import HarnessError
-from harness.evaluation.keep_masks import Masks, masks
+from harness.evaluation.pruned_context import prune
 from harness.models import loading
 from harness.models.embedded import DEFAULT_MODEL
 from harness.models.loading import Loaded
@@ -111,7 +111,7 @@ class Shared:
         return Prompt(ids[:cached], ids[cached:])
 
     def answer(self, jobs: Sequence[Job], index: int) -> list[Any]:
-        """What variant ``index`` says to each job: a :class:`~harness.engine.continuations.Likelihood`, or a text."""
+        """What variant ``index`` says to each job: a :class:`~harness.engine.loglikelihood.Likelihood`, or a text."""
         by_context: dict[Ids, list[Job]] = {}
         for job in dict.fromkeys(jobs):
             if job not in self._done:
@@ -128,25 +128,16 @@ class Shared:
                 raise HarnessError(f"a prompt of lm-eval {obstacle}; nothing is cut off it. Use another model or task")
         specials = sum(token == self.first_token for token in cached[:1])
         context = Context(cached, specials, (), self.prompts.encode, self.stop_ids)
-        scored = prefill(lm, context, self.plan.methods, self.seed, self.block_bytes)
-        made = masks(planned, scored, (lm.info.layers, lm.info.kv_heads, len(cached)), specials)
+        _, _, made, batch = prune(lm, planned, context, self.seed, self.block_bytes)
         for index, failure in made.failed.items():
             label = planned[index].variant.label
             raise HarnessError(f"{label} fails on a prompt of {len(cached)} tokens: {failure.reason}; leave it out")
         self.removed[cached] = [1 - float(keep.float().mean()) if keep.numel() else 0.0 for keep in made.keep]
-        stand = [p.variant.positions for p in planned]
         for job in jobs:
-            self._done[job] = (
-                self._likely(job, scored.prefix, made, stand)
-                if job.continuation
-                else self._text(job, scored.prefix, made, stand)
-            )
+            asked, continuation = job.prompt.asked, job.continuation
+            self._done[job] = [*likelihoods(batch, asked, continuation)] if continuation else self._text(job, batch)
 
-    def _likely(self, job: Job, prefix: Any, made: Masks, stand: Sequence[str]) -> list[Any]:
-        asked, more = job.prompt.asked, job.continuation
-        return list(likelihoods(self.loaded.lm, prefix, made.keep, asked, more, self.block_bytes, stand))
-
-    def _text(self, job: Job, prefix: Any, made: Masks, stand: Sequence[str]) -> list[Any]:
+    def _text(self, job: Job, batch: Batch) -> list[Any]:
         def text(ids: Sequence[int]) -> str:
             return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
@@ -154,8 +145,7 @@ class Shared:
             return any(mark in text(ids) for mark in job.stop)
 
         question = Question(job.prompt.asked, job.most, self.stop_ids, stopped)
-        answers = decode(self.loaded.lm, prefix, made.keep, question, self.block_bytes, stand)
-        return [cut(text(answer.ids), job.stop) for answer in answers]
+        return [cut(text(answer.ids), job.stop) for answer in decode(batch, question)]
 
 
 @register_model("kvprune")

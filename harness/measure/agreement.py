@@ -31,11 +31,10 @@ from harness.engine.adapter import LanguageModel, describe
 from harness.engine.context import BLOCK_BYTES, Prefix
 from harness.engine.decode import Question
 from harness.engine.dense_forward import DenseRun
-from harness.engine.prefill import prefill
 from harness.errors import HarnessError
 from harness.evaluation import provenance, teacher_forced
 from harness.evaluation.job import check_lengths
-from harness.evaluation.keep_masks import masks
+from harness.evaluation.pruned_context import prune
 from harness.models import loading
 from harness.models.prompts import Prompts, stop_ids
 from methods.base import Observation
@@ -139,12 +138,11 @@ class _Comparison:
         obstacle = lm.obstacle(len(context.ids), needed)
         if obstacle:
             raise HarnessError(f"{sample.sample_id} {obstacle}; give a smaller --length, or another --model")
-        scored = prefill(lm, context, [one.method for one in self.compared], self.seed)
+        _, scored, made, _ = prune(lm, self.compared, context, self.seed)
         read = teacher_forced.reference(self.kind, sample, question, lm, scored.prefix, BLOCK_BYTES)
         if not read.parts:
             raise HarnessError(f"{sample.sample_id}: {teacher_forced.BROKEN}")
         shape = (info.layers, info.kv_heads, len(context.ids))
-        made = masks(self.compared, scored, shape, context.prefix)
         used = attention_of(lm, scored.prefix, (*read.parts[0].question, *read.parts[0].target))
         nothing = torch.full(shape, float("nan"))
         scores = [scored.scores.get(one.method, nothing).cpu() for one in self.compared]

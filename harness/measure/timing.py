@@ -20,11 +20,10 @@ from harness.config.variants import Planned
 from harness.engine.adapter import LanguageModel, describe
 from harness.engine.context import Context, check_positions
 from harness.engine.decode import Question, decode
-from harness.engine.prefill import prefill
 from harness.errors import HarnessError
 from harness.evaluation import provenance
 from harness.evaluation.job import check_lengths
-from harness.evaluation.keep_masks import masks
+from harness.evaluation.pruned_context import prune
 from harness.models import loading
 from harness.models.prompts import Prompts, stop_ids
 
@@ -94,11 +93,7 @@ class Sweep:
         lm: LanguageModel = self.lm
         _synchronise(lm)
         start = time.perf_counter()
-        scored = prefill(lm, prompt.context, [p.method for p in planned])
-        shape = (lm.info.layers, lm.info.kv_heads, len(prompt.context.ids))
-        made = masks(planned, scored, shape, prompt.context.prefix)
-        stand = [p.variant.positions for p in planned]
-        answers = decode(lm, scored.prefix, made.keep, prompt.question, positions=stand)
+        answers = decode(prune(lm, planned, prompt.context).batch, prompt.question)
         _synchronise(lm)
         return Timing(time.perf_counter() - start, [answer.ids for answer in answers])
 

@@ -169,8 +169,8 @@ def test_what_is_pruned_is_the_context_or_all_but_the_last_token(shared: Shared)
 
 def test_choices_and_variants_share_one_prefill(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    real = model.prefill
-    monkeypatch.setattr(model, "prefill", lambda *args: seen.append(args[1]) or real(*args))
+    real = model.prune
+    monkeypatch.setattr(model, "prune", lambda *args: seen.append(args[2]) or real(*args))
     requests = [one for doc in DOCS[:2] for one in asking(doc)]
     found = [lm.loglikelihood(requests) for lm in KvpruneLM.all(shared)]
     assert len(seen) == 2 and len(found) == 3

@@ -48,13 +48,13 @@ def test_shared_and_single_runs_give_the_same_tokens(bench: Sweep) -> None:
 
 def test_a_single_run_has_a_prefill_for_each_variant(bench: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    real = timing.prefill
+    real = timing.prune
 
-    def counting(lm: object, context: object, methods: list[object]) -> object:
-        calls.append(len(methods))
-        return real(lm, context, methods)  # type: ignore[arg-type]
+    def counting(lm: object, planned: list[object], context: object) -> object:
+        calls.append(len(planned))
+        return real(lm, planned, context)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(timing, "prefill", counting)
+    monkeypatch.setattr(timing, "prune", counting)
     prompt = bench.random_prompt(20, 3, 1)
     bench.shared(prompt)
     bench.single(prompt)

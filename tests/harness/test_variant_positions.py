@@ -73,7 +73,7 @@ def test_models_whose_angles_change_with_the_length_are_refused(scaling: str) ->
 def test_a_configuration_says_how_the_prunable_layers_scale_rope(
     family: str, changes: dict[str, Any], scaling: str
 ) -> None:
-    _, config_class, own = MODELS[family]
+    config_class, own = MODELS[family]
     changes = copy.deepcopy(changes)  # configurations write into what they are given
     assert describe(config_class(**{**SHAPE, **own, **changes}), "any").rope_scaling == scaling
 

@@ -28,6 +28,7 @@ from tests.tiny import (
     MODELS,
     PRUNABLE,
     SHAPE,
+    batch,
     engine_logprobs,
     greedy,
     hook_count,
@@ -67,7 +68,7 @@ def test_the_prefill_and_the_control_equal_the_unpatched_model(family: str) -> N
         hidden = lm.decoder(torch.tensor([CONTEXT]), use_cache=False).last_hidden_state[0]
     torch.testing.assert_close(prefix.last_hidden, hidden, rtol=0, atol=1e-9)
     assert_control_is_the_unpatched_model(lm)
-    answer = decode(lm, prefix, everything(lm), Question(QUESTION, 20))[0]
+    answer = decode(batch(lm, prefix, everything(lm)), Question(QUESTION, 20))[0]
     assert list(answer.ids) == greedy(lm.model, CONTEXT + QUESTION, 20)
     assert len(set(answer.ids)) > 2 and hook_count(lm.model) == 0
 
@@ -122,7 +123,7 @@ def test_a_window_of_any_size_equals_the_unpatched_model(window: int) -> None:
 def test_an_empty_context_equals_the_unpatched_model(family: str) -> None:
     lm = tiny(family)
     keep = torch.ones(1, lm.info.layers, 3, 0, dtype=torch.bool)
-    answer = decode(lm, prefill(lm, Context(()), [Knorm()]).prefix, keep, Question(QUESTION, 12))[0]
+    answer = decode(batch(lm, prefill(lm, Context(()), [Knorm()]), keep), Question(QUESTION, 12))[0]
     assert list(answer.ids) == greedy(lm.model, QUESTION, 12)
 
 
@@ -130,7 +131,7 @@ def test_a_model_without_prunable_layers_decodes_one_row_for_all_variants() -> N
     lm = tiny("mistral_sliding")
     scored = prefill(lm, Context(CONTEXT), [Knorm()])
     assert lm.info.layers == 0
-    answers = decode(lm, scored.prefix, torch.ones(3, 0, 3, TOKENS, dtype=torch.bool), Question(QUESTION, 6))
+    answers = decode(batch(lm, scored, torch.ones(3, 0, 3, TOKENS, dtype=torch.bool)), Question(QUESTION, 6))
     assert [list(answer.ids) for answer in answers] == [greedy(lm.model, CONTEXT + QUESTION, 6)] * 3
 
 
@@ -150,7 +151,7 @@ def test_final_soft_capping_is_honoured() -> None:
 
 
 def test_gemma3_with_a_vision_tower_is_served_by_its_text_model() -> None:
-    text = {**SHAPE, **MODELS["gemma3"][2], "tie_word_embeddings": False}
+    text = {**SHAPE, **MODELS["gemma3"][1], "tie_word_embeddings": False}
     vision = {
         "hidden_size": 16,
         "intermediate_size": 16,
@@ -211,6 +212,6 @@ def test_attention_in_both_directions_is_refused() -> None:
 
 
 def test_the_shape_of_a_model_is_known_from_its_configuration() -> None:
-    config = Gemma3TextConfig(**{**SHAPE, **MODELS["gemma3"][2]})
+    config = Gemma3TextConfig(**{**SHAPE, **MODELS["gemma3"][1]})
     assert describe(config, "x") == ModelInfo("x", 2, 9, 3, 8, 54)
     assert describe(config, "x").group == 3

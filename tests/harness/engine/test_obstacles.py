@@ -7,9 +7,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM
 
 from harness.engine.adapter import EngineError, LanguageModel
-from harness.engine.context import Context, PositionsExceeded, check_positions, out_of_memory
-from harness.engine.decode import Question, decode
-from harness.engine.prefill import prefill
+from harness.engine.context import PositionsExceeded, check_positions, out_of_memory
 from tests.tiny import SHAPE
 
 LONGROPE = {
@@ -34,15 +32,6 @@ def test_longrope_may_not_leave_the_angles_of_its_cached_keys() -> None:
     assert lm.obstacle(65, 100) is None  # long ones throughout
     with pytest.raises(PositionsExceeded, match="crosses position 64"):
         check_positions(lm, 40, 65, "prompt and answer")
-
-
-@pytest.mark.parametrize("shape", [(0, 3, 3, 5), (1, 3, 1, 5), (1, 3, 3, 4), (1, 2, 3, 5)])
-def test_masks_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
-    lm = LanguageModel(LlamaForCausalLM(LlamaConfig(**SHAPE)), "tiny")
-    prefix = prefill(lm, Context((1, 2, 3, 4, 5))).prefix
-    with pytest.raises(ValueError, match="decode needs masks"):
-        decode(lm, prefix, torch.ones(shape, dtype=torch.bool), Question((1,), 2))
-    assert decode(lm, prefix, torch.ones(1, 3, 3, 5, dtype=torch.bool), Question((1,), 2))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from methods.random import Random
 from methods.snapkv import SnapKV
 from methods.streaming_llm import StreamingLLM
 from methods.tova import TOVA
-from tests.tiny import hook_count, some_ids, tiny
+from tests.tiny import batch, hook_count, some_ids, tiny
 
 METHODS: list[Method] = [Full(), Knorm(), StreamingLLM(), Random(), KVzip(chunk=16), KVzipPlus(chunk=16), H2O(), TOVA()]
 METHODS += [ObservedAttention(), ExpectedAttention(), SnapKV(), PyramidKV(), KeyDiff()]
@@ -161,7 +161,7 @@ def test_prefill_and_decode_leave_no_hook_and_no_patch(family: str) -> None:
     before = left_behind(lm)
     modules = {name: (type(module), module.forward.__func__) for name, module in lm.model.named_modules()}
     scored = prefill(lm, context(), METHODS)
-    decode(lm, scored.prefix, torch.ones(2, lm.info.layers, 3, TOKENS, dtype=torch.bool), Question((1, 2), 3))
+    decode(batch(lm, scored, torch.ones(2, lm.info.layers, 3, TOKENS, dtype=torch.bool)), Question((1, 2), 3))
     assert_as_before(lm, before)
     assert modules == {name: (type(module), module.forward.__func__) for name, module in lm.model.named_modules()}
     assert not any("forward" in vars(module) for module in lm.model.modules())

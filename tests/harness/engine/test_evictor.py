@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import ClassVar
@@ -11,10 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.engine.adapter import LanguageModel
 from harness.engine.context import Context, Scored
-from harness.engine.decode import Answer, Question, decode, decode_all
-from harness.engine.eviction import Policy, make_evictors
+from harness.engine.decode import Answer, Question, decode
+from harness.engine.eviction import Policy
 from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import prefill
 from methods.base import Method, Observation, Protection, Step
@@ -25,7 +25,7 @@ from methods.random import Random
 from methods.streaming_llm import StreamingLLM
 from methods.tova import TOVA
 from tests.delayed import delayed
-from tests.tiny import Plain, some_ids, tiny
+from tests.tiny import Plain, batch, hook_count, some_ids, tiny
 
 CONTEXT = some_ids(30)
 ASKED = some_ids(5, seed=1)
@@ -50,72 +50,58 @@ def script(positions: Tensor, heads: int) -> Tensor:
     return ((positions * 37 + 11 * torch.arange(heads).unsqueeze(1)) % 101).float()
 
 
-@pytest.fixture(scope="module")
-def lm() -> LanguageModel:
-    return tiny(max_position_embeddings=1024)
+LM = tiny(max_position_embeddings=1024)
 
 
-def scored(lm: LanguageModel, *methods: Method) -> Scored:
-    return prefill(lm, Context(CONTEXT), methods)
+def scored(*methods: Method) -> Scored:
+    return prefill(LM, Context(CONTEXT), methods)
 
 
-def everything(lm: LanguageModel, variants: int = 1) -> Tensor:
-    return torch.ones(variants, lm.info.layers, lm.info.kv_heads, len(CONTEXT), dtype=torch.bool)
+def everything(variants: int = 1) -> Tensor:
+    return torch.ones(variants, 3, 3, len(CONTEXT), dtype=torch.bool)
 
 
-def final_masks(lm: LanguageModel, policy: Policy, new_tokens: int) -> list[Tensor]:
+def final_masks(policy: Policy, new_tokens: int, keep: Tensor | None = None) -> list[Tensor]:
     """Keep masks ``[H, C]`` of each layer after a question and ``new_tokens`` fixed tokens."""
-    found = scored(lm, policy.method)
-    keep = everything(lm)
-    evictors = make_evictors([policy], found.scores, keep, 0)
-    run = MaskedRun(lm, found.prefix, keep, len(ASKED) + new_tokens, evictors=evictors)
+    one = batch(LM, scored(policy.method), everything() if keep is None else keep, policies=[policy])
+    run = MaskedRun(one, len(ASKED) + new_tokens)
     with run.engaged():
         run.advance(torch.tensor([ASKED]))
         for token in some_ids(new_tokens, seed=2):
             run.advance(torch.tensor([[token]]))
-    return [layer[0] for layer in evictors[0].keep]
+    return [layer[0] for layer in run.evictors[0].keep]
 
 
 @pytest.mark.parametrize("window", [0, 7, 128])
-def test_600_new_tokens_at_a_script_of_scores_lose_exactly_what_the_threshold_says(
-    lm: LanguageModel, window: int
-) -> None:
+def test_600_new_tokens_at_a_script_of_scores_lose_exactly_what_the_threshold_says(window: int) -> None:
     cached = len(CONTEXT) + len(ASKED) + 600
     places = torch.arange(cached)
     first = len(CONTEXT) - window  # pairs that had left the window before decoding began are not judged
     judged = (places >= max(0, first)) & (places < cached - window)
     expected = ~judged | (script(places, 3) >= 50)
-    for layer in final_masks(lm, Policy(Scripted(), Protection(window=window), threshold=50.0), 600):
+    for layer in final_masks(Policy(Scripted(), Protection(window=window), threshold=50.0), 600):
         assert torch.equal(layer, expected)
 
 
 @pytest.mark.parametrize(("window", "sinks"), [(0, 0), (6, 0), (6, 3), (60, 0)])
-def test_prefill_and_evictor_together_are_delayed_eviction_token_by_token(
-    lm: LanguageModel, window: int, sinks: int
-) -> None:
+def test_prefill_and_evictor_together_are_delayed_eviction_token_by_token(window: int, sinks: int) -> None:
     steps, tau = 40, 50.0
     protection = Protection(sinks=sinks, window=window)
     cached = len(CONTEXT) + len(ASKED) + steps
-    found = scored(lm, Scripted())
-    before = Ranking(found.scores[Scripted()], protection.mask(len(CONTEXT), 0)).threshold(tau)
-    keep = before.unsqueeze(0)
-    evictors = make_evictors([Policy(Scripted(), protection, threshold=tau)], found.scores, keep, 0)
-    run = MaskedRun(lm, found.prefix, keep, len(ASKED) + steps, evictors=evictors)
-    with run.engaged():
-        run.advance(torch.tensor([ASKED]))
-        for token in some_ids(steps, seed=2):
-            run.advance(torch.tensor([[token]]))
+    scores = scored(Scripted()).scores[Scripted()]
+    before = Ranking(scores, protection.mask(len(CONTEXT), 0)).threshold(tau)
+    found = final_masks(Policy(Scripted(), protection, threshold=tau), steps, before.unsqueeze(0))
     last = delayed(script(torch.arange(cached), 3), tau, window, [1] * cached, sinks)
-    assert all(torch.equal(layer[0], last) for layer in evictors[0].keep)
+    assert all(torch.equal(layer, last) for layer in found)
 
 
 @pytest.mark.parametrize("method", CAPABLE, ids=lambda method: method.name)
 @pytest.mark.parametrize("level", [{"removed": Decimal("0.5")}, {"keep_tokens": 12}])
 def test_a_head_never_sees_more_than_its_capacity_and_what_is_gone_stays_gone(
-    lm: LanguageModel, method: Method, level: dict[str, object]
+    method: Method, level: dict[str, object]
 ) -> None:
     policy = Policy(method, method.mechanism, **level)  # type: ignore[arg-type]
-    earlier = [final_masks(lm, policy, count) for count in (1, 2, 9)]
+    earlier = [final_masks(policy, count) for count in (1, 2, 9)]
     for count, layers in zip((1, 2, 9), earlier, strict=True):
         cached = len(CONTEXT) + len(ASKED) + count
         capacity = 12 if "keep_tokens" in level else number_kept(cached, Decimal("0.5"))
@@ -124,9 +110,9 @@ def test_a_head_never_sees_more_than_its_capacity_and_what_is_gone_stays_gone(
         assert not (after[:, : before.shape[-1]] & ~before).any()
 
 
-def test_streaming_llm_rolls_over_its_sinks_and_the_newest(lm: LanguageModel) -> None:
+def test_streaming_llm_rolls_over_its_sinks_and_the_newest() -> None:
     cached = len(CONTEXT) + len(ASKED) + 20
-    for layer in final_masks(lm, Policy(StreamingLLM(), StreamingLLM.mechanism, keep_tokens=12), 20):
+    for layer in final_masks(Policy(StreamingLLM(), StreamingLLM.mechanism, keep_tokens=12), 20):
         for head in layer:
             assert head.nonzero().flatten().tolist() == [0, 1, 2, 3, *range(cached - 8, cached)]
 
@@ -160,83 +146,72 @@ class Dropping:
         return staying
 
 
-def kept_by_dropping(lm: LanguageModel, method: Method, capacity: int, chunks: list[tuple[int, ...]]) -> list[Tensor]:
-    """What a method keeps over the caches of a plain Llama; bool ``[H, C]`` of each layer."""
-    plain, group = Plain(lm.model), lm.info.group
-    _, seen = plain.forward(CONTEXT)
-    past = plain.gathered(seen, everything(lm)[0])
-    state = [[Dropping(method, capacity, slice(h * group, h * group + group)) for h in range(3)] for _ in seen]
-    for layer, head in itertools.product(range(len(seen)), range(3)):
-        # TOVA's and H2O's heads here have caches of one length, so that a layer's weights stack
-        state[layer][head].see(torch.stack(seen[layer].weights), len(CONTEXT))
-    cached = len(CONTEXT)
-    for chunk in chunks:
-        _, seen = plain.forward(chunk, cached, past)
-        cached += len(chunk)
-        for layer, head in itertools.product(range(len(seen)), range(3)):
-            own = state[layer][head]
-            own.see(torch.stack(seen[layer].weights), cached)
-            staying = own.drop()
-            past[layer][head] = seen[layer].keys[head][staying], seen[layer].values[head][staying]
-    return [torch.tensor([[t in own.places for t in range(cached)] for own in layer]) for layer in state]
+def kept_by_dropping(method: Method, capacity: int, chunks: list[tuple[int, ...]]) -> list[Tensor]:
+    """What a method keeps over gathered caches; bool ``[H, C]`` of each layer."""
+    run = Plain(LM.model).run()
+    state = [[Dropping(method, capacity, slice(3 * head, 3 * head + 3)) for head in range(3)] for _ in range(3)]
+    for number, chunk in enumerate([CONTEXT, *chunks]):
+        run.forward(chunk)
+        for layer, head in itertools.product(range(3), range(3)):
+            own, heads = state[layer][head], run.caches[layer][0]
+            # TOVA's and H2O's heads here have caches of one length, so that a layer's weights stack
+            own.see(torch.stack(run.seen[layer][0].weights), run.total)
+            if number:
+                heads[head] = heads[head].select(torch.tensor(own.drop()))
+    return [torch.tensor([[t in own.places for t in range(run.total)] for own in layer]) for layer in state]
 
 
 @pytest.mark.parametrize("method", [H2O(), TOVA()], ids=["h2o", "tova"])
 @pytest.mark.parametrize("capacity", [9, 12])
-def test_attention_is_gathered_as_over_caches_whose_pairs_are_really_gone(
-    lm: LanguageModel, method: Method, capacity: int
-) -> None:
+def test_attention_is_gathered_as_over_caches_whose_pairs_are_really_gone(method: Method, capacity: int) -> None:
     chunks = [ASKED, *((token,) for token in some_ids(20, seed=2))]
-    expected = kept_by_dropping(lm, method, capacity, chunks)
-    found = final_masks(lm, Policy(method, Protection(), keep_tokens=capacity), 20)
+    with torch.inference_mode():
+        expected = kept_by_dropping(method, capacity, chunks)
+    found = final_masks(Policy(method, Protection(), keep_tokens=capacity), 20)
     for layer, right in zip(found, expected, strict=True):
         assert torch.equal(layer, right)
         assert (layer.sum(dim=-1) == capacity).all()
 
 
-def sampled(lm: LanguageModel, policies: list[Policy | None], found: Scored, count: int = 12) -> list[Answer]:
-    answers = decode_all(lm, found, everything(lm, len(policies)), Question(ASKED, count), policies=policies)
-    return [answer[0] for answer in answers]
+def answers(policies: Sequence[Policy | None], found: Scored, count: int = 12) -> list[Answer]:
+    return decode(batch(LM, found, everything(len(policies)), policies=policies), Question(ASKED, count))
 
 
-def test_variants_that_prune_while_decoding_are_what_they_are_alone(lm: LanguageModel) -> None:
-    found = scored(lm, *CAPABLE)
+def test_variants_that_prune_while_decoding_are_what_they_are_alone() -> None:
+    found = scored(*CAPABLE)
     policies: list[Policy | None] = [None]
     policies += [Policy(method, method.mechanism, keep_tokens=n) for method in CAPABLE for n in (10, 20)]
-    together = sampled(lm, policies, found)
-    alone = [sampled(lm, [policy], found)[0] for policy in policies]
+    together = answers(policies, found)
+    alone = [answers([policy], found)[0] for policy in policies]
     assert together == alone
     assert [answer.kept for answer in together] == [answer.kept for answer in alone]
-    assert together[0] == decode(lm, found.prefix, everything(lm), Question(ASKED, 12))[0]
+    assert together[0] == answers([None], found)[0]
 
 
-def test_a_second_question_starts_from_the_state_after_the_prefill(lm: LanguageModel) -> None:
-    found = scored(lm, *CAPABLE)
+def test_a_second_question_starts_from_the_state_after_the_prefill() -> None:
+    found = scored(*CAPABLE)
     policies: list[Policy | None] = [Policy(method, method.mechanism, keep_tokens=10) for method in CAPABLE]
-    first = sampled(lm, policies, found)
-    assert sampled(lm, policies, found) == first == sampled(lm, policies, scored(lm, *CAPABLE))
+    first = answers(policies, found)
+    assert answers(policies, found) == first == answers(policies, scored(*CAPABLE))
 
 
-def test_pairs_kept_are_counted_after_each_forward(lm: LanguageModel) -> None:
-    found = scored(lm, Knorm())
-    (answer,) = sampled(lm, [Policy(Knorm(), Protection(), keep_tokens=10)], found, 6)
+def test_pairs_kept_are_counted_after_each_forward() -> None:
+    found = scored(Knorm())
+    (answer,) = answers([Policy(Knorm(), Protection(), keep_tokens=10)], found, 6)
     assert answer.kept == (9 * 10,) * 6
-    (plain,) = sampled(lm, [None], found, 6)
+    (plain,) = answers([None], found, 6)
     assert plain.kept == tuple(9 * (30 + 5 + step) for step in range(6))
 
 
 @pytest.mark.parametrize("method", CAPABLE, ids=lambda method: method.name)
-def test_an_answer_to_nothing_is_pruned_too(lm: LanguageModel, method: Method) -> None:
-    found = prefill(lm, Context(()), [method])
-    keep = torch.ones(1, lm.info.layers, lm.info.kv_heads, 0, dtype=torch.bool)
-    policies = [Policy(method, Protection(), keep_tokens=6)]
-    ((answer,),) = decode_all(lm, found, keep, Question(ASKED, 10), policies=policies)
+def test_an_answer_to_nothing_is_pruned_too(method: Method) -> None:
+    keep, policies = torch.ones(1, 3, 3, 0, dtype=torch.bool), [Policy(method, Protection(), keep_tokens=6)]
+    empty = batch(LM, prefill(LM, Context(()), [method]), keep, policies=policies)
+    (answer,) = decode(empty, Question(ASKED, 10))
     assert answer.kept == tuple(9 * min(5 + step, 6) for step in range(10))
 
 
-def test_no_hook_is_left_behind(lm: LanguageModel) -> None:
-    from tests.tiny import hook_count
-
-    before = hook_count(lm.model)
-    final_masks(lm, Policy(H2O(), Protection(), keep_tokens=12), 3)
-    assert hook_count(lm.model) == before
+def test_no_hook_is_left_behind() -> None:
+    before = hook_count(LM.model)
+    final_masks(Policy(H2O(), Protection(), keep_tokens=12), 3)
+    assert hook_count(LM.model) == before

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from harness.engine.adapter import LanguageModel
 from harness.engine.context import Context, Prefix
-from harness.engine.decode import Answer, Question, decode_all, distinct
-from harness.engine.eviction import Policy, make_evictors
+from harness.engine.decode import Answer, Question, decode
+from harness.engine.eviction import Policy
 from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import prefill
 from harness.engine.rerotation import moved_keys, moving
@@ -28,7 +28,7 @@ from methods.h2o import H2O
 from methods.knorm import Knorm
 from methods.streaming_llm import StreamingLLM
 from methods.streaming_llm_rerotated import StreamingLLMRerotated
-from tests.tiny import PRUNABLE, Plain, _own_masks, engine_logprobs, some_ids, some_masks, tiny
+from tests.tiny import PRUNABLE, Past, Plain, batch, engine_logprobs, own_masks, some_ids, some_masks, tiny
 
 TOKENS = 45
 CONTEXT = some_ids(TOKENS)
@@ -72,35 +72,37 @@ class ExactAngles(nn.Module):
 
 
 class Fresh(Plain):
-    """``Plain`` with angles in float64, over keys that are turned for the first time where they stand."""
-
-    def _heads(self, values: Tensor, first: int) -> Tensor:
-        return self.turned(values, torch.arange(first, first + len(values)))
+    """Caches of keys that are turned for the first time where they stand."""
 
     def turned(self, values: Tensor, positions: Tensor) -> Tensor:
         """``[n, heads * d]`` -> ``[heads, n, d]`` at positions ``[n]``."""
-        size = self.config.head_dim
-        half = size // 2
-        left, right = values.view(len(values), values.shape[1] // size, size).transpose(0, 1).split(half, dim=-1)
-        rates = 1.0 / self.config.rope_parameters["rope_theta"] ** (torch.arange(half).float() * 2 / size)
+        config = self.lm.config
+        half = config.head_dim // 2
+        left, right = (
+            values.view(len(values), values.shape[1] // config.head_dim, config.head_dim)
+            .transpose(0, 1)
+            .split(half, dim=-1)
+        )
+        rates = 1.0 / config.rope_parameters["rope_theta"] ** (torch.arange(half).float() * 2 / config.head_dim)
         angles = positions.unsqueeze(1).double() * rates.double()
         cos, sin = angles.cos().to(values.dtype), angles.sin().to(values.dtype)
         return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
 
+    def hidden(self, ids: Sequence[int] = CONTEXT) -> list[Tensor]:
+        return [layer.hidden for layer in self.forward(ids)[1]]
+
     @torch.inference_mode()
-    def cache(
-        self, hidden: Sequence[Tensor], keep: Tensor, last: int | None = None
-    ) -> list[list[tuple[Tensor, Tensor]]]:
-        """Keys and values of what ``keep [L, H, C]`` keeps, made anew from ``hidden[layer] [C, D]`` at positions 0, 1,
+    def cache(self, hidden: Sequence[Tensor], keep: Tensor, last: int | None = None) -> Past:
+        """Keys and values of what ``keep [L, H, C]`` keeps, computed from ``hidden[layer] [C, D]`` at positions 0, 1,
         ... of each head; with ``last`` at positions that end there instead."""
         past = []
-        for layer, rows, masks in zip(self.model.model.layers, hidden, keep, strict=True):
+        for module, rows, masks in zip(self.lm.attention, hidden, keep, strict=True):
             heads = []
             for head, mask in enumerate(masks):
                 count = int(mask.sum())
                 first = 0 if last is None else last + 1 - count
-                keys = self.turned(rows[mask] @ layer.self_attn.k_proj.weight.T, torch.arange(first, first + count))
-                values = (rows[mask] @ layer.self_attn.v_proj.weight.T).view(count, len(masks), self.config.head_dim)
+                keys = self.turned(rows[mask] @ module.k_proj.weight.T, torch.arange(first, first + count))
+                values = (rows[mask] @ module.v_proj.weight.T).view(count, len(masks), self.lm.info.head_size)
                 heads.append((keys[head], values[:, head]))
             past.append(heads)
         return past
@@ -112,14 +114,9 @@ def exact(family: str = "llama", dtype: torch.dtype = torch.float64, **changes: 
     return lm
 
 
-@pytest.fixture(scope="module")
-def lm() -> LanguageModel:
-    return exact()
-
-
-@pytest.fixture(scope="module")
-def prefix(lm: LanguageModel) -> Prefix:
-    return prefill(lm, Context(CONTEXT)).prefix
+LM = exact()
+PREFIX = prefill(LM, Context(CONTEXT)).prefix
+PLAIN = Fresh(LM.model)
 
 
 def streaming(kept: int, cached: int = TOKENS, sinks: int = 4) -> Tensor:
@@ -130,9 +127,14 @@ def streaming(kept: int, cached: int = TOKENS, sinks: int = 4) -> Tensor:
     return keep
 
 
-def masks(lm: LanguageModel, *kept: int) -> Tensor:
-    heads = (lm.info.layers, lm.info.kv_heads, TOKENS)
-    return torch.stack([streaming(number).expand(heads) for number in kept])
+def masks(*kept: int, lm: LanguageModel = LM, cached: int = TOKENS) -> Tensor:
+    heads = (lm.info.layers, lm.info.kv_heads, cached)
+    return torch.stack([streaming(number, cached).expand(heads) for number in kept])
+
+
+def moved(keep: Tensor, fed: Sequence[Sequence[int]] = FED, lm: LanguageModel = LM, prefix: Prefix = PREFIX) -> Tensor:
+    """What the engine says with positions counted in the cache."""
+    return engine_logprobs(lm, prefix, keep, fed, positions=["cache"] * len(keep))
 
 
 def close(one: Tensor, other: Tensor, atol: float = 1e-9) -> None:
@@ -143,36 +145,25 @@ LEVELS = (4, 5, 11, 22, 33, 44, 45)
 
 
 @pytest.mark.parametrize("fed", [((5,),), ((5, 6, 7),), FED, (some_ids(60, seed=3), (1,))], ids=["1", "3", "6+", "60+"])
-def test_kept_tokens_stand_at_0_to_k_and_the_question_at_k(
-    lm: LanguageModel, prefix: Prefix, fed: Sequence[Sequence[int]]
-) -> None:
-    plain = Fresh(lm.model)
-    hidden = [layer.hidden for layer in plain.forward(CONTEXT)[1]]
-    tokens = [token for chunk in fed for token in chunk]
-    keep = masks(lm, *LEVELS)
-    found = engine_logprobs(lm, prefix, keep, fed, positions=["cache"] * len(LEVELS))
-    for variant, kept in enumerate(LEVELS):
-        close(found[variant], plain.logprobs(tokens, kept, plain.cache(hidden, keep[variant])))
+def test_kept_tokens_stand_at_0_to_k_and_the_question_at_k(fed: Sequence[Sequence[int]]) -> None:
+    tokens, keep = [token for chunk in fed for token in chunk], masks(*LEVELS)
+    for own, mask, kept in zip(moved(keep, fed), keep, LEVELS, strict=True):
+        close(own, PLAIN.logprobs(tokens, kept, PLAIN.cache(PLAIN.hidden(), mask)))
 
 
-def test_it_differs_from_original_positions_wherever_something_is_removed(lm: LanguageModel, prefix: Prefix) -> None:
-    keep = masks(lm, *LEVELS)
-    original = engine_logprobs(lm, prefix, keep, FED)
-    moved = engine_logprobs(lm, prefix, keep, FED, positions=["cache"] * len(LEVELS))
-    differs = (original - moved).abs().amax(dim=(1, 2))
-    assert (differs[:-1] > 1e-3).all()
-    close(original[-1], moved[-1], 0.0)
+def test_it_differs_from_original_positions_wherever_something_is_removed() -> None:
+    differs = (engine_logprobs(LM, PREFIX, masks(*LEVELS), FED) - moved(masks(*LEVELS))).abs().amax(dim=(1, 2))
+    assert (differs[:-1] > 1e-3).all() and differs[-1] < 1e-12
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_first_tokens_really_at_their_new_positions_in_the_unpatched_model(name: str) -> None:
     family, changes = FAMILIES[name]
     lm = exact(family, **changes)
-    prefix = prefill(lm, Context(CONTEXT)).prefix
     levels = (4, 9, 30, 45)
-    found = engine_logprobs(lm, prefix, masks(lm, *levels), FED, positions=["cache"] * len(levels))
-    for variant, kept in enumerate(levels):
-        close(found[variant], unpatched_with_moved_sinks(lm, family, kept).log_softmax(-1))
+    found = moved(masks(*levels, lm=lm), lm=lm, prefix=prefill(lm, Context(CONTEXT)).prefix)
+    for own, kept in zip(found, levels, strict=True):
+        close(own, unpatched_with_moved_sinks(lm, family, kept).log_softmax(-1))
 
 
 @torch.inference_mode()
@@ -197,19 +188,15 @@ def unpatched_with_moved_sinks(lm: LanguageModel, family: str, kept: int, sinks:
             seen &= places > places.unsqueeze(1) - window
         return torch.zeros(1, 1, *seen.shape, dtype=lm.dtype).masked_fill(~seen, float("-inf"))
 
-    with _own_masks(lm.model, mask_of):
+    with own_masks(lm.model, mask_of):
         return lm.model(torch.tensor([ids]), position_ids=places.unsqueeze(0), use_cache=False).logits[0, fed]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_mask_closes_its_gaps_head_by_head(lm: LanguageModel, prefix: Prefix, seed: int) -> None:
-    plain = Fresh(lm.model)
-    hidden = [layer.hidden for layer in plain.forward(CONTEXT)[1]]
+def test_any_mask_closes_its_gaps_head_by_head(seed: int) -> None:
     keep = some_masks(3, 3, 3, TOKENS, seed)
-    found = engine_logprobs(lm, prefix, keep, FED, positions=["cache"] * 3)
-    for variant in range(3):
-        past = plain.cache(hidden, keep[variant], TOKENS - 1)
-        close(found[variant], plain.logprobs(ALL_FED, TOKENS, past))
+    for own, mask in zip(moved(keep), keep, strict=True):
+        close(own, PLAIN.logprobs(ALL_FED, TOKENS, PLAIN.cache(PLAIN.hidden(), mask, TOKENS - 1)))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -256,40 +243,33 @@ def turn_by_hand(lm: LanguageModel, layer: int, keys: Tensor, positions: Tensor)
 
 
 def test_the_question_stands_at_the_original_length_and_the_sinks_as_far_from_it_as_in_the_cache(
-    lm: LanguageModel, prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fed: list[list[int]] = []
-    forward = lm.decoder.forward
+    forward = LM.decoder.forward
 
-    def spy(**kwargs: Any) -> Any:
-        fed.append(kwargs["position_ids"][0].tolist())
-        return forward(**kwargs)
+    def spy(**given: Any) -> Any:
+        fed.append(given["position_ids"][0].tolist())
+        return forward(**given)
 
-    monkeypatch.setattr(lm.decoder, "forward", spy)
+    monkeypatch.setattr(LM.decoder, "forward", spy)
     kept = 11
-    run = MaskedRun(lm, prefix, masks(lm, kept, kept), 3, positions=["original", "cache"])
+    run = MaskedRun(batch(LM, PREFIX, masks(kept, kept), positions=["original", "cache"]), 3)
     with run.engaged():
         run.advance(torch.tensor([[7, 8, 9]] * 2))
     assert fed == [[TOKENS, TOKENS + 1, TOKENS + 2]]
     assert run.used == 3 and run.slots == [4, 4, 4]
-    plain = Fresh(lm.model)
-    hidden = [layer.hidden for layer in plain.forward(CONTEXT)[1]]
-    for layer, module in enumerate(lm.model.model.layers):
-        for slot in range(4):  # in the cache the question is at k and a sink at its index
-            before = TOKENS - (kept - slot)
-            key = plain.turned(
-                hidden[layer][slot : slot + 1] @ module.self_attn.k_proj.weight.T, torch.tensor([before])
-            )
-            close(run.keys[layer][1, :, slot], key[:, 0])
+    for layer, hidden in enumerate(PLAIN.hidden()):
+        unturned = hidden[:4] @ LM.attention[layer].k_proj.weight.T
+        # in the cache the question is at k and a sink at its index
+        close(run.keys[layer][1, :, :4], PLAIN.turned(unturned, torch.arange(4) + TOKENS - kept))
         assert torch.isinf(run.suffix_bias[layer][0, :, :4]).all()  # type: ignore[index]
 
 
-def rolling(
-    plain: Fresh, context: Sequence[int], fed: Sequence[Sequence[int]], capacity: Callable[[int], int], first: int
-) -> Tensor:
+def rolling(context: Sequence[int], fed: Sequence[Sequence[int]], capacity: Callable[[int], int], first: int) -> Tensor:
     """StreamingLLM as published: hidden states stand for the keys before RoPE, which get the position of their place
     in the cache anew in each forward. ``first`` pairs are left of the context. Log-probabilities of all fed tokens."""
-    hidden = [layer.hidden for layer in plain.forward(context)[1]]
+    hidden = PLAIN.hidden(context)
     kept, parts = list(range(len(context))), []
 
     def shrink(most: int) -> None:
@@ -300,12 +280,12 @@ def rolling(
     for chunk in fed:
         left = torch.zeros(len(hidden[0]), dtype=torch.bool)
         left[kept] = True
-        found, seen = plain.forward(chunk, len(kept), plain.cache(hidden, left.expand(3, 3, -1)))
+        found, seen = PLAIN.forward(chunk, len(kept), PLAIN.cache(hidden, left.expand(3, 3, -1)))
         parts.append(found)
         kept += range(len(hidden[0]), len(hidden[0]) + len(chunk))
         hidden = [torch.cat([old, layer.hidden]) for old, layer in zip(hidden, seen, strict=True)]
         shrink(capacity(len(hidden[0])))
-    return (torch.cat(parts) @ plain.model.lm_head.weight.T).log_softmax(dim=-1)
+    return LM.logits(torch.cat(parts)).log_softmax(dim=-1)
 
 
 LEVELS_WHILE_DECODING = (
@@ -319,42 +299,35 @@ LEVELS_WHILE_DECODING = (
 @pytest.mark.parametrize("level", LEVELS_WHILE_DECODING, ids=str)
 @pytest.mark.parametrize("cached", [2, 30])
 @pytest.mark.parametrize("phase", ["decode", "both"])
-def test_while_decoding_it_is_the_rolling_cache_of_the_paper(
-    lm: LanguageModel, phase: str, cached: int, level: dict[str, Any]
-) -> None:
+def test_while_decoding_it_is_the_rolling_cache_of_the_paper(phase: str, cached: int, level: dict[str, Any]) -> None:
     method = StreamingLLMRerotated()
     policy = Policy(method, method.mechanism, **level)
     fed = (some_ids(5, seed=1), *((token,) for token in some_ids(12, seed=2)), some_ids(3, seed=3), (8,))
     first = max(4, policy.capacity(cached)) if phase == "both" else cached
     keep = streaming(first, cached) if first < cached else torch.ones(cached, dtype=torch.bool)
-    keep = keep.expand(1, 3, 3, -1)
-    scored = prefill(lm, Context(CONTEXT[:cached]), [method])
-    evictors = make_evictors([policy], scored.scores, keep, 0)
-    found = engine_logprobs(lm, scored.prefix, keep, fed, evictors=evictors, positions=["cache"])
+    scored = prefill(LM, Context(CONTEXT[:cached]), [method])
+    run = MaskedRun(batch(LM, scored, keep.expand(1, 3, 3, -1), policies=[policy], positions=["cache"]), 30)
 
     def capacity(count: int) -> int:
         return max(4, policy.capacity(count))
 
-    with torch.inference_mode():
-        close(found[0], rolling(Fresh(lm.model), CONTEXT[:cached], fed, capacity, first))
-    assert all(
-        layer.sum(dim=-1).max() == min(evictors[0].keep[0].shape[-1], capacity(cached + 21))
-        for layer in evictors[0].keep
-    )
+    with torch.inference_mode(), run.engaged():
+        found = torch.cat([run.advance(torch.tensor([chunk])) for chunk in fed], dim=1)
+        close(LM.logits(found[0]).log_softmax(-1), rolling(CONTEXT[:cached], fed, capacity, first))
+    for layer in run.evictors[0].keep:
+        assert layer.sum(dim=-1).max() == min(layer.shape[-1], capacity(cached + 21))
 
 
-def answers(lm: LanguageModel, rows: Sequence[tuple[Method, int, str, bool]], count: int = 12) -> list[Answer]:
+def answers(rows: Sequence[tuple[Method, int, str, bool]], count: int = 12) -> list[Answer]:
     """Answers of one batch of (method, pairs kept, positions, whether it prunes while decoding)."""
-    scored = prefill(lm, Context(CONTEXT), [method for method, *_ in rows])
-    keep = torch.cat([masks(lm, kept) for _, kept, _, _ in rows])
+    scored = prefill(LM, Context(CONTEXT), [method for method, *_ in rows])
+    keep = masks(*(kept for _, kept, _, _ in rows))
     policies = [Policy(m, m.mechanism, keep_tokens=kept) if decoding else None for m, kept, _, decoding in rows]
-    stand = [kind for _, _, kind, _ in rows]
     question = Question(some_ids(5, seed=1), count, stop_ids=frozenset(range(0, 97, 9)))
-    found = decode_all(lm, scored, keep, question, policies=policies, positions=stand)
-    return [rollouts[0] for rollouts in found]
+    return decode(batch(LM, scored, keep, policies=policies, positions=[kind for _, _, kind, _ in rows]), question)
 
 
-def test_a_batch_with_other_variants_gives_what_each_gives_alone(lm: LanguageModel) -> None:
+def test_a_batch_with_other_variants_gives_what_each_gives_alone() -> None:
     plain, moved = StreamingLLM(), StreamingLLMRerotated()
     rows: list[tuple[Method, int, str, bool]] = [
         (Knorm(), TOKENS, "original", False),
@@ -368,72 +341,54 @@ def test_a_batch_with_other_variants_gives_what_each_gives_alone(lm: LanguageMod
         (moved, 30, "cache", True),
         (H2O(), 30, "original", True),
     ]
-    together = answers(lm, rows)
-    alone = [answers(lm, [row])[0] for row in rows]
+    together = answers(rows)
+    alone = [answers([row])[0] for row in rows]
     assert together == alone
     assert [answer.kept for answer in together] == [answer.kept for answer in alone]
     assert len({answer.steps for answer in together}) > 1  # rows left the batch one after the other
     assert len({answer.ids for answer in together}) > 4
 
 
-def test_pairs_are_counted_as_with_original_positions(lm: LanguageModel) -> None:
-    rows = [(8, False), (8, True), (30, False), (30, True), (4, True), (TOKENS, False), (TOKENS, True)]
-    fed = [(5,), (6, 7), (8,)]
-    for kept, decoding in rows:
-        counted = []
-        for method, kind in ((StreamingLLM(), "original"), (StreamingLLMRerotated(), "cache")):
-            found = Recorded(lm, method, kept, kind, decoding)
-            counted.append([found.feed(chunk) for chunk in fed])
-        assert counted[0] == counted[1]
+@pytest.mark.parametrize("kept", [4, 8, 30, TOKENS])
+@pytest.mark.parametrize("decoding", [False, True])
+def test_pairs_are_counted_as_with_original_positions(kept: int, decoding: bool) -> None:
+    counted = []
+    for method, kind in ((StreamingLLM(), "original"), (StreamingLLMRerotated(), "cache")):
+        policies = [Policy(method, method.mechanism, keep_tokens=kept) if decoding else None]
+        scored = prefill(LM, Context(CONTEXT), [method])
+        run, found = MaskedRun(batch(LM, scored, masks(kept), policies=policies, positions=[kind]), 9), []
+        for chunk in [(5,), (6, 7), (8,)]:
+            with run.engaged():
+                run.advance(torch.tensor([chunk]))
+            left = [[layer.tolist() for layer in evictor.keep] for evictor in run.evictors]
+            found.append((run.used, [evictor.kept() for evictor in run.evictors], left))
+        counted.append(found)
+    assert counted[0] == counted[1]
 
 
-class Recorded:
-    """One row of a batch, and the mask that its evictor leaves after each forward."""
-
-    def __init__(self, lm: LanguageModel, method: Method, kept: int, kind: str, decoding: bool) -> None:
-        scored = prefill(lm, Context(CONTEXT), [method])
-        keep = masks(lm, kept)
-        policy = Policy(method, method.mechanism, keep_tokens=kept) if decoding else None
-        self.evictors = make_evictors([policy], scored.scores, keep, 0)
-        self.run = MaskedRun(lm, scored.prefix, keep, 9, evictors=self.evictors, positions=[kind])
-
-    def feed(self, chunk: Sequence[int]) -> tuple[int, Any, Any]:
-        with self.run.engaged():
-            self.run.advance(torch.tensor([chunk]))
-        left = [[layer.tolist() for layer in evictor.keep] for evictor in self.evictors]
-        return self.run.used, [evictor.kept() for evictor in self.evictors], left
-
-
-def test_attention_weights_of_other_methods_have_a_column_for_each_pair_and_sum_to_one(lm: LanguageModel) -> None:
+def test_attention_weights_of_other_methods_have_a_column_for_each_pair_and_sum_to_one() -> None:
     class Reading(H2O):
         def score_step(self, step: Any, scores: Tensor) -> Tensor:
             seen.append(step.weight_sums)
             return super().score_step(step, scores)
 
     seen: list[Tensor] = []
-    moved, reading = StreamingLLMRerotated(), Reading()
+    reading = Reading()
     policies: list[Policy | None] = [Policy(reading, Protection(), keep_tokens=20), None]
-    scored = prefill(lm, Context(CONTEXT), [moved, reading])
-    keep = masks(lm, TOKENS, 8)
-    evictors = make_evictors(policies, scored.scores, keep, 0)
-    engine_logprobs(lm, scored.prefix, keep, [(5, 6, 7), (8,)], evictors=evictors, positions=["original", "cache"])
+    scored, positions = prefill(LM, Context(CONTEXT), [StreamingLLMRerotated(), reading]), ["original", "cache"]
+    engine_logprobs(LM, scored, masks(TOKENS, 8), [(5, 6, 7), (8,)], policies=policies, positions=positions)
     assert [weights.shape for weights in seen] == [(1, 9, TOKENS + 3)] * 3 + [(1, 9, TOKENS + 4)] * 3
     for weights, queries in zip(seen, [3.0] * 3 + [1.0] * 3, strict=True):
         torch.testing.assert_close(weights.sum(dim=-1), torch.full((1, 9), queries))
 
 
-def test_byte_budget_and_order_of_rows_change_nothing(lm: LanguageModel, prefix: Prefix) -> None:
-    keep, stand = masks(lm, 8, 8, 30, TOKENS), ["original", "cache", "cache", "original"]
-    whole = engine_logprobs(lm, prefix, keep, FED, positions=stand)
+def test_byte_budget_and_order_of_rows_change_nothing() -> None:
+    keep, stand = masks(8, 8, 30, TOKENS), ["original", "cache", "cache", "original"]
+    whole = engine_logprobs(LM, PREFIX, keep, FED, positions=stand)
     for block_bytes in (1, 2 * 3 * 9 * 60 * 8, 2 * 13 * 9 * 60 * 8):
-        close(engine_logprobs(lm, prefix, keep, FED, positions=stand, block_bytes=block_bytes), whole)
+        close(engine_logprobs(LM, PREFIX, keep, FED, positions=stand, block_bytes=block_bytes), whole)
     order = [2, 0, 3, 1]
-    close(engine_logprobs(lm, prefix, keep[order], FED, positions=[stand[row] for row in order]), whole[order])
-
-
-def test_variants_that_differ_in_positions_alone_are_both_decoded() -> None:
-    keep = torch.ones(4, 2, 2, 9, dtype=torch.bool)
-    assert distinct(keep, positions=["original", "cache", "original", "cache"]) == ([0, 1], [0, 1, 0, 1])
+    close(engine_logprobs(LM, PREFIX, keep[order], FED, positions=[stand[row] for row in order]), whole[order])
 
 
 @pytest.mark.real_model
@@ -443,14 +398,10 @@ def test_the_embedded_model_in_float32_agrees_with_keys_turned_anew(stored_model
     text = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
     ids = tuple(encode(text * 12, add_special_tokens=False)[:256])
     question = tuple(encode("What colour is the grass?", add_special_tokens=False))
-    prefix = prefill(lm, Context(ids)).prefix
-    plain = Fresh(lm.model)
-    hidden = [layer.hidden for layer in plain.forward(ids)[1]]
+    prefix, plain = prefill(lm, Context(ids)).prefix, Fresh(lm.model)
     levels = [number_kept(256, Decimal(removed)) for removed in ("0.25", "0.75", "0.9")]
-    keep = torch.stack([streaming(kept, 256).expand(30, 3, -1) for kept in levels])
-    found = engine_logprobs(lm, prefix, keep, [question, (28,)], positions=["cache"] * 3)
-    for variant, kept in enumerate(levels):
-        past = plain.cache(hidden, keep[variant])
-        close(found[variant], plain.logprobs((*question, 28), kept, past), 1e-3)
-    original = engine_logprobs(lm, prefix, keep, [question, (28,)])
-    assert (original - found).abs().amax(dim=(1, 2)).min() > 1e-2
+    keep, fed = masks(*levels, lm=lm, cached=256), [question, (28,)]
+    found = moved(keep, fed, lm, prefix)
+    for own, mask, kept in zip(found, keep, levels, strict=True):
+        close(own, plain.logprobs((*question, 28), kept, plain.cache(plain.hidden(ids), mask)), 1e-3)
+    assert (engine_logprobs(lm, prefix, keep, fed) - found).abs().amax(dim=(1, 2)).min() > 1e-2

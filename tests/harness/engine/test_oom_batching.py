@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from harness.engine import masked_decode
-from harness.engine.adapter import LanguageModel
-from harness.engine.context import Context, Scored
+from harness.engine.batch import Batch
+from harness.engine.context import Context
 from harness.engine.decode import Answer, Question, decode_all
 from harness.engine.eviction import Policy
 from harness.engine.masked_decode import MaskedRun
@@ -25,7 +25,7 @@ from methods.knorm import Knorm
 from methods.random import Random
 from methods.streaming_llm import StreamingLLM
 from methods.tova import TOVA
-from tests.tiny import some_ids, some_masks, tiny
+from tests.tiny import batch, some_ids, some_masks, tiny
 
 CONTEXT = some_ids(30)
 METHODS: tuple[Method, ...] = (Knorm(), Random(), StreamingLLM(), H2O(), TOVA())
@@ -40,19 +40,17 @@ ROLLOUTS = 3
 QUESTION = Question(some_ids(6, seed=1), 24, frozenset({3, 40, 77, 150}), sampling=Sampling(1.0, "0/toy"))
 
 
-@pytest.fixture(scope="module")
-def lm() -> LanguageModel:
-    return tiny()
+LM = tiny()
+SCORED = prefill(LM, Context(CONTEXT), METHODS)
 
 
-@pytest.fixture(scope="module")
-def scored(lm: LanguageModel) -> Scored:
-    return prefill(lm, Context(CONTEXT), METHODS)
+def some_batch(at_once: AtOnce | None = None) -> Batch:
+    keep = some_masks(len(POLICIES), 3, 3, len(CONTEXT))
+    return Batch(LM, SCORED, keep, POLICIES, POSITIONS, 0, 2**20, at_once or AtOnce())
 
 
-def answers(lm: LanguageModel, scored: Scored, at_once: AtOnce | None = None) -> list[list[Answer]]:
-    keep = some_masks(len(POLICIES), lm.info.layers, lm.info.kv_heads, len(CONTEXT))
-    return decode_all(lm, scored, keep, QUESTION, 2**20, POLICIES, ROLLOUTS, 0, POSITIONS, at_once)
+def answers(at_once: AtOnce | None = None) -> list[list[Answer]]:
+    return decode_all(some_batch(at_once), QUESTION, ROLLOUTS)
 
 
 def told(found: list[list[Answer]]) -> list[tuple[Any, ...]]:
@@ -61,19 +59,16 @@ def told(found: list[list[Answer]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("room", [1, 7, 29])
-def test_room_that_grows_changes_no_answer(
-    lm: LanguageModel, scored: Scored, monkeypatch: pytest.MonkeyPatch, room: int
-) -> None:
-    whole = told(answers(lm, scored))
+def test_room_that_grows_changes_no_answer(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    whole = told(answers())
     assert len({one[0] for one in whole}) > 12 and len({one[2] for one in whole}) > 4, "rows that end one by one"
     monkeypatch.setattr(masked_decode, "ROOM", room)
-    assert told(answers(lm, scored)) == whole
+    assert told(answers()) == whole
 
 
-def test_room_is_never_more_than_twice_what_is_used(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_never_more_than_twice_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(masked_decode, "ROOM", 4)
-    prefix = prefill(lm, Context(CONTEXT)).prefix
-    run = MaskedRun(lm, prefix, some_masks(2, lm.info.layers, lm.info.kv_heads, len(CONTEXT)), 1_000_000)
+    run = MaskedRun(batch(LM, SCORED, some_masks(2, 3, 3, len(CONTEXT))), 1_000_000)
     rooms = []
     with run.engaged():
         for token in some_ids(40):
@@ -82,8 +77,8 @@ def test_room_is_never_more_than_twice_what_is_used(lm: LanguageModel, monkeypat
     assert rooms == [{4}] * 4 + [{8}] * 4 + [{16}] * 8 + [{32}] * 16 + [{64}] * 8
 
 
-def test_more_tokens_than_were_announced_are_refused(lm: LanguageModel, scored: Scored) -> None:
-    run = MaskedRun(lm, scored.prefix, some_masks(1, lm.info.layers, lm.info.kv_heads, len(CONTEXT)), 5)
+def test_more_tokens_than_were_announced_are_refused() -> None:
+    run = MaskedRun(batch(LM, SCORED, some_masks(1, 3, 3, len(CONTEXT))), 5)
     with run.engaged(), pytest.raises(ValueError, match="6 tokens after a prefix; there are to be 5 at most"):
         run.advance(torch.tensor([some_ids(6)]))
 
@@ -105,26 +100,21 @@ class Card:
         monkeypatch.setattr(MaskedRun, "advance", full)
 
 
-def test_where_memory_runs_out_fewer_rows_decode_at_once_and_answer_the_same(
-    lm: LanguageModel, scored: Scored, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, at_once, rows = told(answers(lm, scored)), AtOnce(), len(POLICIES) * ROLLOUTS
+def test_where_memory_runs_out_fewer_rows_decode_at_once_and_answer_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, at_once, rows = told(answers()), AtOnce(), len(POLICIES) * ROLLOUTS
     card = Card(100, monkeypatch)
-    assert told(answers(lm, scored, at_once)) == whole
+    assert told(answers(at_once)) == whole
     assert card.asked[0] == rows and at_once.rows is not None and at_once.rows < rows // 2
     tried, card.asked[:] = len(card.asked), []
-    assert told(answers(lm, scored, at_once)) == whole  # the next question begins with what fitted
+    assert told(answers(at_once)) == whole  # the next question begins with what fitted
     assert card.asked[0] == at_once.rows and sum(card.asked) == rows and len(card.asked) < tried
 
 
 def test_where_memory_runs_out_fewer_variants_read_at_once_and_their_figures_are_the_same(
-    lm: LanguageModel, scored: Scored, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    keep = some_masks(len(POLICIES), lm.info.layers, lm.info.kv_heads, len(CONTEXT))
-    fed, target = some_ids(6, seed=1), some_ids(18, seed=2)
-
     def readings(at_once: AtOnce | None = None) -> list[Reading]:
-        found = read_all(lm, scored, keep, fed, target, 2**20, POLICIES, 0, POSITIONS, at_once)
+        found = read_all(some_batch(at_once), some_ids(6, seed=1), some_ids(18, seed=2))
         return [found.full, *found.variants]
 
     whole, at_once = readings(), AtOnce()
@@ -136,17 +126,15 @@ def test_where_memory_runs_out_fewer_variants_read_at_once_and_their_figures_are
     assert card.asked[0] == len(whole) and at_once.rows is not None and at_once.rows < len(whole) // 2
 
 
-def test_one_row_without_room_fails_and_leaves_the_next_question_its_rows(
-    lm: LanguageModel, scored: Scored, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_row_without_room_fails_and_leaves_the_next_question_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = AtOnce(20)
     card = Card(3, monkeypatch)
     with pytest.raises(torch.OutOfMemoryError, match="full card"):
-        answers(lm, scored, at_once)
+        answers(at_once)
     assert card.asked == [20, 10, 5, 3, 2, 1] and at_once.rows == 20
 
 
-def test_another_error_is_not_tried_again(lm: LanguageModel, scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_error_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def broken(run: MaskedRun, ids: Tensor) -> Tensor:
@@ -155,5 +143,5 @@ def test_another_error_is_not_tried_again(lm: LanguageModel, scored: Scored, mon
 
     monkeypatch.setattr(MaskedRun, "advance", broken)
     with pytest.raises(RuntimeError, match="device-side assert"):
-        answers(lm, scored)
+        answers()
     assert calls == [1]
