@@ -85,6 +85,6 @@ def train_kvzap(given: dict[str, Any]) -> None:
     """Train a KVzap surrogate: targets from one repeat prompt per document, then a fit layer by layer. Resumable."""
     config = TrainConfig(**given)
     quiet()
-    from harness import training
+    from harness.training.train import train
 
-    training.train(**config.model_dump())
+    train(**config.model_dump())

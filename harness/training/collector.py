@@ -1,4 +1,4 @@
-"""Collection: one forward a document, into a store of rows or into running moments; both go on where they stopped."""
+"""Collection: one forward per document, into a store of rows or into running moments; both can be resumed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAVE_EVERY = 20
 
 
 @dataclass
-class Gatherer:
+class Collector:
     """What every collection of a training shares."""
 
     lm: LanguageModel
@@ -65,12 +65,12 @@ class Gatherer:
         return Store(self.folder("held out"), self.shape, [prefix + document.tokens for document in documents])
 
     def training(self, documents: Sequence[Document]) -> Store:
-        """The store of the tokens drawn from the training documents."""
+        """The store of the tokens sampled from the training documents."""
         folder = self.folder("train", self.excerpts.sizes.tokens_per_doc)
         return Store(folder, self.shape, [document.rows for document in documents])
 
     def fill(self, store: Store, documents: Sequence[Document], whole: bool) -> None:
-        """Collect what ``store`` lacks: the whole context of each document, or the tokens drawn from it."""
+        """Collect what ``store`` lacks: the whole context of each document, or the tokens sampled from it."""
         if store.done == len(documents):
             return
         check_disk(store)
@@ -83,7 +83,7 @@ class Gatherer:
             store.finish(number)
 
     def moments(self, documents: Sequence[Document]) -> Moments:
-        """Running moments of the tokens drawn from the documents, with no store of features.
+        """Running moments of the tokens sampled from the documents, with no store of features.
 
         A saved state is the start of any longer plan. For a shorter one it is of no use, and is left as it is.
         """
@@ -114,6 +114,6 @@ def check_disk(store: Store) -> None:
     needed, free = store.missing_bytes(), shutil.disk_usage(store.folder).free
     if needed > free:
         raise HarnessError(
-            f"features and targets need {needed / 1e9:.1f} GB more in {store.folder}, where {free / 1e9:.1f} GB are "
+            f"features and targets need another {needed / 1e9:.1f} GB in {store.folder}, where {free / 1e9:.1f} GB are "
             "free; set XDG_CACHE_HOME to a larger disk, or give fewer --documents or --tokens-per-doc"
         )

@@ -31,8 +31,8 @@ def open_corpus(data: str) -> Corpus:
     if folder.is_dir():
         return JsonlCorpus(folder)
     if folder.exists() or data.endswith((".jsonl", ".json")):
-        raise HarnessError(f"--data {data} is no folder; give the folder that holds the .jsonl files")
-    if data.startswith((".", "/", "~")) or data.count("/") > 1:  # no name of the hub's, which is not asked for it
+        raise HarnessError(f"--data {data} is not a folder; give the folder that holds the .jsonl files")
+    if data.startswith((".", "/", "~")) or data.count("/") > 1:  # not a name on the hub, so it is not looked up there
         raise HarnessError(
             f"--data {data} does not exist; give a folder of .jsonl files, or OWNER/NAME of a hub data set"
         )
@@ -48,9 +48,7 @@ class JsonlCorpus:
     def __init__(self, folder: Path) -> None:
         files = DataPath(folder, TAKES).files(".jsonl")
         if not files:
-            raise HarnessError(
-                f"--data {folder} holds no .jsonl file; each is a subset, with a {COLUMN!r} on each line"
-            )
+            raise HarnessError(f"--data {folder} has no .jsonl file; each is a subset, with a {COLUMN!r} on each line")
         self._files = {file.stem: file for file in files}
         self._places: dict[str, list[int]] = {}
         digest = hashlib.sha256()
@@ -97,15 +95,15 @@ class HubCorpus:
         except Exception as error:  # the library raises dozens of kinds, its own and those of its network layer
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise HarnessError(
-                f"--data {name}: not a local folder, and the hub gave no data set of that name ({reason}). "
+                f"--data {name}: not a local folder, and the hub has no data set of that name ({reason}). "
                 f"Give a folder of .jsonl files with a {COLUMN!r} on each line, or fetch the data set first"
             ) from error
         self._splits: dict[str, Any] = {config: next(iter(splits.values())) for config, splits in loaded.items()}
         for config, split in self._splits.items():
             if COLUMN not in split.column_names:
                 raise HarnessError(
-                    f"--data {name}: subset {config!r} has the columns {', '.join(split.column_names)}, "
-                    f"and needs {COLUMN!r}"
+                    f"--data {name}: subset {config!r} has the columns {', '.join(split.column_names)}; "
+                    f"it needs {COLUMN!r}"
                 )
         self.subsets = {config: len(split) for config, split in self._splits.items()}
         prints = [f"{name}/{config}/{split._fingerprint}" for config, split in self._splits.items()]

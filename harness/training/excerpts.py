@@ -49,7 +49,7 @@ class Document:
 
 @dataclass
 class Plan:
-    """The documents of a training, in order; ``short`` counts those left out for having too few tokens."""
+    """The documents of a training, in order; ``short`` counts those skipped for having too few tokens."""
 
     held_out: list[Document] = field(default_factory=list)
     train: list[Document] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Features and targets on disk: float16, a file a layer, one block of rows a document, written once.
+"""Features and targets on disk: float16, one file per layer, one block of rows per document, written once.
 
 Blocks are mapped only while they are used, so resident memory does not grow with the number of documents.
 """

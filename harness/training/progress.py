@@ -1,4 +1,4 @@
-"""What a training says while it runs: a bar on a terminal, a line now and then in a log."""
+"""Progress of a training: a bar on a terminal, a line every minute in a log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Progress:
         self.console.print(text, highlight=False)
 
     def over(self, what: str, done: int, total: int) -> Iterator[int]:
-        """The numbers from ``done`` to ``total``, shown as they are asked for."""
+        """The numbers from ``done`` to ``total``, shown as they are consumed."""
         numbers = iter(range(done, total))
         return self._bar(what, done, total, numbers) if self.console.is_terminal else self._lines(what, total, numbers)
 

@@ -1,4 +1,4 @@
-"""What a training says before it starts and when it is done, and the card it writes."""
+"""What a training prints before it starts and when it is done, and the card it writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from harness.evaluation import provenance
-from harness.training.collector import Gatherer
+from harness.training.collector import Collector
 from harness.training.excerpts import Plan
 from harness.training.feature_store import Store
 from harness.training.fit import Figures
@@ -18,20 +18,20 @@ from methods.kvzap.calibration import LONGER, Calibrated
 from methods.kvzap.surrogate import Surrogate
 
 
-def announce(gatherer: Gatherer, plan: Plan, held_out: Store, training: Store | None, progress: Progress) -> None:
+def announce(collector: Collector, plan: Plan, held_out: Store, training: Store | None, progress: Progress) -> None:
     """State what will be collected, and how much room it takes, before the first forward."""
     say = progress.say
     say(
-        f"Training text: {len(plan.train)} documents to learn, {len(plan.held_out)} held out, from "
-        f"{len(gatherer.excerpts.corpus.subsets)} subsets; {plan.short} passed over with fewer than "
-        f"{gatherer.excerpts.sizes.window[0]} tokens."
+        f"Training text: {len(plan.train)} documents to train on, {len(plan.held_out)} held out, from "
+        f"{len(collector.excerpts.corpus.subsets)} subsets; {plan.short} skipped with fewer than "
+        f"{collector.excerpts.sizes.window[0]} tokens."
     )
     for name, store in (("Held-out", held_out), ("Training", training)):
         if store is not None:
             whole = store.shape.size(store.ends[-1])
             say(
                 f"{name} features and targets: {whole / 1e6:,.0f} MB in {store.folder}, "
-                f"{store.missing_bytes() / 1e6:,.0f} MB of it still to be collected."
+                f"{store.missing_bytes() / 1e6:,.0f} MB of which are still to be collected."
             )
     if training is None:
         shape = held_out.shape
@@ -40,10 +40,10 @@ def announce(gatherer: Gatherer, plan: Plan, held_out: Store, training: Store | 
 
 
 def card(
-    surrogate: Surrogate, gatherer: Gatherer, plan: Plan, figures: Figures, window: int, stored: bool
+    surrogate: Surrogate, collector: Collector, plan: Plan, figures: Figures, window: int, stored: bool
 ) -> dict[str, Any]:
     """Everything that the weights depend on, and what they achieve on held-out text."""
-    sizes, lm = gatherer.excerpts.sizes, gatherer.lm
+    sizes, lm = collector.excerpts.sizes, collector.lm
     settings = {
         "linear": {"alpha": moments.ALPHA},
         "mlp": {
@@ -65,8 +65,8 @@ def card(
         "thresholds_measured": {f"{found.share:g}": round(found.measured, 4) for found in figures.calibrated},
         "thresholds_note": " ".join(_notes(figures.calibrated, window)),
         "window": window,
-        "data_hash": gatherer.excerpts.corpus.digest,
-        "subsets": len(gatherer.excerpts.corpus.subsets),
+        "data_hash": collector.excerpts.corpus.digest,
+        "subsets": len(collector.excerpts.corpus.subsets),
         "documents": len(plan.train),
         "tokens": sum(document.rows for document in plan.train),
         "tokens_per_doc": sizes.tokens_per_doc,
@@ -74,7 +74,7 @@ def card(
         "held_out_documents": len(plan.held_out),
         "held_out_tokens": sum(document.tokens for document in plan.held_out),
         "short_documents": plan.short,
-        "seed": gatherer.excerpts.seed,
+        "seed": collector.excerpts.seed,
         "dtype": str(lm.dtype).removeprefix("torch."),
         "feature_store": "float16" if stored else "none",
         "settings": settings[surrogate.kind],
@@ -93,7 +93,7 @@ def _notes(calibrated: list[Calibrated], window: int) -> list[str]:
 
 
 def show(figures: Figures, window: int, progress: Progress) -> None:
-    """Print R2, layer by layer and on the whole, and the thresholds."""
+    """Print R2, for each layer and overall, and the thresholds."""
     layers = Table("layer", "R2", "worst head", "best head", title="Squared correlation on held-out text")
     for number, heads in enumerate(figures.r2):
         layers.add_row(str(number), *(f"{float(value):.3f}" for value in (heads.mean(), heads.min(), heads.max())))

@@ -19,13 +19,14 @@ from benchmarks.base import BenchmarkError
 from harness.engine.adapter import LanguageModel
 from harness.errors import HarnessError
 from harness.models.prompts import Prompts
-from harness.training import collector, train
+from harness.training import collector
 from harness.training.corpus import open_corpus
 from harness.training.excerpts import Excerpts, Sizes, make_plan
 from harness.training.feature_store import Shape, Store
 from harness.training.fit import NUMBERS, rounded
 from harness.training.progress import Progress
 from harness.training.repeat_forward import Repetition, collect, repetition
+from harness.training.train import train
 from methods.base import MethodError, ModelInfo
 from methods.kvzap import files
 from methods.kvzap.method import KVzapLinear, KVzapMLP
@@ -211,14 +212,14 @@ def test_a_broken_line_is_named_with_its_file_and_number(tmp_path: Path, line: s
 
 
 def test_data_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match=r"holds no \.jsonl file"):
+    with pytest.raises(HarnessError, match=r"has no \.jsonl file"):
         open_corpus(str(tmp_path))
-    with pytest.raises(HarnessError, match="is no folder"):
+    with pytest.raises(HarnessError, match="is not a folder"):
         open_corpus(str(tmp_path / "one.jsonl"))
     for gone in ("./none", "/none", "a/b/c", "~/none"):  # not looked for on the hub
         with pytest.raises(HarnessError, match=f"--data {gone} does not exist; give a folder of .jsonl files"):
             open_corpus(gone)
-    with pytest.raises(HarnessError, match=r"nobody/nothing: not a local folder, and the hub gave no data set"):
+    with pytest.raises(HarnessError, match=r"nobody/nothing: not a local folder, and the hub has no data set"):
         open_corpus("nobody/nothing")
 
 
@@ -416,7 +417,7 @@ def test_keys_and_values_train_too(model: str) -> None:
         ({"features": "values"}, "features must be hidden or keys-values, got 'values'"),
         ({"documents": 0}, "--documents must be 1 or more, got 0"),
         ({"tokens_per_doc": 0}, "--tokens-per-doc must be 1 or more, got 0"),
-        ({"data": "missing.jsonl"}, "is no folder"),
+        ({"data": "missing.jsonl"}, "is not a folder"),
         ({"model": "no/model"}, "model 'no/model'"),
         ({"out": "file"}, "is a file; give a folder"),
         ({}, "fewer than 750 tokens"),
@@ -445,5 +446,5 @@ def test_a_model_with_too_few_positions(model: str) -> None:
 def test_a_full_disk_is_noticed_before_the_first_forward(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_after(monkeypatch, 0)
     monkeypatch.setattr(collector.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000}))
-    with pytest.raises(HarnessError, match=r"need 0\.0 GB more .* XDG_CACHE_HOME"):
+    with pytest.raises(HarnessError, match=r"need another 0\.0 GB .* XDG_CACHE_HOME"):
         run(model, "mlp", "out")
