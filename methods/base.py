@@ -154,7 +154,7 @@ class Step:
     layer           0 <= layer < L, counted over prunable layers
     hidden          ``[V, n, D]``
     queries         ``[V, Hq, n, d]``
-    keys, values    ``[V, H, n, d]``: the new pairs alone
+    keys, values    ``[V, H, n, d]``: only the new pairs
     positions       ``[n]``
     context_seed    as in :class:`Observation`
     weight_sums     ``[V, Hq, C]``: attention weights of this forward, summed over its n queries; of hidden pairs 0
@@ -223,7 +223,7 @@ class Method:
     mechanism: ClassVar[Protection] = Protection()
     #: least and largest score of the stored histograms, for methods whose thresholds mean something; None: no histogram
     score_range: ClassVar[tuple[float, float] | None] = None
-    #: where kept pairs stand: "original", or "cache": at the number of pairs kept before them, keys rotated accordingly
+    #: positions of kept pairs: "original", or "cache", the number of pairs kept before each, keys rotated accordingly
     positions: ClassVar[str] = "original"
     #: what NVIDIA/kvpress has of the method; None: nothing, and ``compat`` is refused
     kvpress: ClassVar[Kvpress | None] = None
@@ -269,12 +269,12 @@ class Method:
     def score_step(self, step: Step, scores: Tensor) -> Tensor:
         """Scores of all C pairs after a decode forward, float32 ``[V, H, C]``, from those before it ``[V, H, C - n]``.
 
-        As it stands old scores stay and :meth:`score_new` is appended.
+        By default old scores stay and those of :meth:`score_new` are appended.
         """
         return torch.cat([scores, self.score_new(step)], dim=-1)
 
     def passes(self, cached: int, prefix: int) -> list[Pass]:
-        """Extra forwards the method asks for on a context of ``cached`` pairs, ``prefix`` of them the template's."""
+        """Extra forwards that the method needs on a context of ``cached`` pairs, ``prefix`` of them the template's."""
         return []
 
     def score_pass(self, seen: Observation, run: Pass) -> Tensor:
@@ -282,7 +282,7 @@ class Method:
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """What decides the scores beside code and options, such as a hash of loaded weights, else empty."""
+        """What decides the scores besides code and options, such as a hash of loaded weights; empty if nothing."""
         return ""
 
     @classmethod

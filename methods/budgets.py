@@ -86,14 +86,14 @@ class Ranking:
         return self._in_head < torch.tensor(numbers, device=self.scores.device).view(-1, 1, 1)
 
     def layer(self, kept: int, floor: Fraction = ADAKV_FLOOR) -> Tensor:
-        """AdaKV: the best ``H * kept`` pairs of each layer over its heads, of which every head is sure of its
-        protected pairs and of ``floor(floor * (kept - protected))`` more; bool ``[L, H, T]``."""
+        """AdaKV: the best ``H * kept`` pairs of each layer over its heads, each head being guaranteed its
+        protected pairs and ``floor(floor * (kept - protected))`` more; bool ``[L, H, T]``."""
         protected = int(self.protected.sum())
         sure = protected + int(floor * max(0, kept - protected))
         return self._or_protected(kept, self.best_in_layers(self.scores.shape[1] * kept, sure))
 
     def best_in_layers(self, total: int, sure: int) -> Tensor:
-        """The first ``total`` pairs of each layer over its heads, each head being sure of its first ``sure``."""
+        """The first ``total`` pairs of each layer over its heads, each head being guaranteed its first ``sure``."""
         _, heads, cached = self.scores.shape
         safe = self._in_head < min(sure, cached)
         safe_in_order = _by_time(safe).gather(-1, self._layer_order)
@@ -116,7 +116,7 @@ class Ranking:
         """Protected pairs and those with a score of at least ``tau``; bool ``[L, H, T]``.
 
         The result of judging each pair when it leaves the window (KVzap, arXiv 2601.07891, section 3.3), seen right
-        after the prefill; while decoding the evictor goes on with the same rule.
+        after the prefill; while decoding the evictor continues with the same rule.
         """
         return (self.scores >= tau) | self.protected.to(self.scores.device)
 

@@ -1,7 +1,7 @@
 """What a method's class declares, in plain values: for listings and the leaderboard.
 
-``cards.yaml`` has the cards of the built-in methods, so that a reader needs no torch; ``scripts/method_cards.py`` writes
-it.
+``cards.yaml`` has the cards of the built-in methods, for readers that load no torch; ``scripts/method_cards.py``
+writes it.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ class ExpectedAttention(Method):
     mu and Sigma are those of the context's queries before RoPE, without the first four tokens, turned by the mean of
     the rotations of the next ``n_future`` positions. The first four pairs are kept and take no part in the softmax. The
     value's norm is taken without the output projection, as in the authors' code. The default epsilon and budget are
-    those of their published results; :class:`ExpectedAttentionPlain` is their class as it stands. float32 throughout;
-    the authors' softmax runs in the model's dtype.
+    those of their published results; :class:`ExpectedAttentionPlain` has those of their class. float32 throughout; the
+    authors' softmax runs in the model's dtype.
 
     n_future    positions after the context that are averaged over
     epsilon     added to the attention before the value's norm weighs it
@@ -117,8 +117,8 @@ def _logits(moments: Moments, keys: Tensor, seen: Observation) -> Tensor:
 @register
 @dataclass(frozen=True)
 class ExpectedAttentionPlain(ExpectedAttention):
-    """Expected Attention as the authors' class stands, without the epsilon and the AdaKV budget of their published
-    results."""
+    """Expected Attention with the defaults of the authors' class, without the epsilon and the AdaKV budget of their
+    published results."""
 
     epsilon: float = 0.0
 

@@ -11,7 +11,7 @@ from methods.registry import register
 @register
 @dataclass(frozen=True)
 class Full(Method):
-    """Keeps every pair. Always run beside the others, in the same batch, as their control."""
+    """Keeps every pair. It always runs with the others, in the same batch, as their control."""
 
     name: ClassVar[str] = "full"
     summary: ClassVar[str] = "the full cache: keeps every pair (the control)"

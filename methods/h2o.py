@@ -19,7 +19,7 @@ class H2O(Method):
     """Half of the pairs kept are the newest, the other half those with the largest sum of attention weights received,
     over all queries so far. Zhang et al., "H2O", arXiv 2306.14048, section 4, algorithm 1.
 
-    The sum goes on while decoding, and a pair once evicted never returns. The sum, unlike a mean, favours old pairs;
+    The sum continues while decoding, and an evicted pair never returns. The sum, unlike a mean, favours old pairs;
     :mod:`methods.observed_attention` is the mean. The paper has one KV head a query head; with grouped heads the sums
     of a group are added. An odd number kept gives the extra pair to the newest.
     """
@@ -31,7 +31,9 @@ class H2O(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"queries", "weights"})
     phases: ClassVar[tuple[str, ...]] = ("prefill", "decode", "both")
     budgets: ClassVar[tuple[str, ...]] = ("head", "layer", "global")
-    refused: ClassVar[dict[str, str]] = {"threshold": "its recent half is a share of a number kept, which tau has not"}
+    refused: ClassVar[dict[str, str]] = {
+        "threshold": "its recent half is a share of the number kept, and a threshold sets no number"
+    }
 
     def mechanism_for(self, kept: int) -> Protection:
         return Protection(window=kept - kept // 2)

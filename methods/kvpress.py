@@ -28,10 +28,10 @@ class Kvpress:
 
     budgets  of the method's own budgets those that kvpress has: ``head`` is its ScorerPress, ``layer`` AdaKVPress,
              ``threshold`` DMSPress, ``global`` KVzipPress
-    sinks    first pairs that rank above all others, beside the method's own mechanism; ``--sinks`` replaces them
-    pooled   KVzipPress: what is rounded is the number removed over all heads (and layers) at once, and no head is sure
-             of a share; its ``layer`` is the option ``layerwise``
-    decodes  whether DMSPress can go on with the scores while decoding: it shows a method the new pairs alone
+    sinks    first pairs that rank above all others, as the method's own mechanism does; ``--sinks`` replaces them
+    pooled   KVzipPress: what is rounded is the number removed over all heads (and layers) at once, and no head is
+             guaranteed a share; its ``layer`` is the option ``layerwise``
+    decodes  whether DMSPress can continue with the scores while decoding: it shows a method only the new pairs
 
     Its functions are given the method itself, for its options; methods import this module, so its type is not named.
     """
@@ -122,7 +122,7 @@ def kvpress_kept(cached: int, removed: float) -> int:
 
 
 def kvpress_safe(kept: int) -> int:
-    """Pairs that kvpress's AdaKV leaves each head sure of, of a number kept that counts protected pairs like others."""
+    """Pairs that kvpress's AdaKV guarantees each head, of a number kept that counts protected pairs like others."""
     return max(1, int(kept * 0.2))
 
 

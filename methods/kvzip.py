@@ -18,13 +18,13 @@ from methods.registry import register, unknown
 #: KVzip's prompts (Kim et al., arXiv 2505.23416, section 3.3): they are hyper-parameters of its scores
 REPEAT_ALL = "\n\nRepeat the previous context exactly."
 REPEAT_FROM = "\n\nRepeat the part of the previous context exactly, starting with"
-#: what it is compared with, in words of our own
+#: the tasks it is compared with, in our own words
 SUMMARIZE = "\n\nSummarize the previous context. Keep the names, numbers and facts in it."
 ASK = "\n\nWrite questions about the previous context, each with its answer."
-#: most tokens of the answer that these two ask for
+#: longest answer that these two generate, in tokens
 ANSWER_TOKENS = 128
 
-#: name -> the task of the second pass. They stand here, since the hash of this file is the hash of the method's code
+#: name -> the task of the second pass
 PRETEXTS = {
     "repeat": Pretext(REPEAT_ALL, REPEAT_FROM, None),
     "summary": Pretext(SUMMARIZE, SUMMARIZE, Generated(ANSWER_TOKENS)),
@@ -77,7 +77,7 @@ class Reconstruction(Method):
 
     def bind(self, info: ModelInfo) -> Method:
         """The method itself; with a pretext from a file a copy whose ``pretext`` is its stem and a hash of its texts,
-        so that other texts are another variant, and no folder of this machine is in the results."""
+        so that other texts are another variant and results name no folder of this machine."""
         if not is_file_name(self.pretext):
             self._task()
             return self

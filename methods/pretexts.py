@@ -2,8 +2,8 @@
 
 A pretext of the user's own is a YAML file with two texts:
 
-    instruction   follows the context, as it stands; KVzip's own begins with an empty line
-    target        what the model is then taken to answer; ``context`` means the context itself, chunk by chunk
+    instruction   follows the context, unchanged; KVzip's own begins with an empty line
+    target        what the model is then assumed to answer; ``context`` means the context itself, chunk by chunk
 """
 
 from __future__ import annotations

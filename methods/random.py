@@ -14,9 +14,9 @@ from methods.registry import register
 @register
 @dataclass(frozen=True)
 class Random(Method):
-    """s ~ U[0, 1), drawn anew for each (seed, context, layer, head).
+    """s ~ U[0, 1), drawn independently for each (seed, context, layer, head).
 
-    Drawn on the CPU in float32 and moved, so that a GPU run removes the same pairs as a CPU run.
+    Drawn on the CPU in float32 and then moved, so that a GPU run removes the same pairs as a CPU run.
     """
 
     name: ClassVar[str] = "random"
@@ -32,6 +32,6 @@ class Random(Method):
         return torch.cat(draws, dim=-1).expand(step.keys.shape[0], -1, -1)
 
     def _draw(self, seed: int, layer: int, position: int, like: Tensor) -> Tensor:
-        """Draws for the pairs of ``like [H, m, d]``, whose first one stands at ``position``; ``[H, m]``."""
+        """Random numbers ``[H, m]`` for the pairs of ``like [H, m, d]``, the first of which has this ``position``."""
         generator = torch.Generator().manual_seed(((seed * 1009 + layer) * 2_097_169 + position) % 2**63)
         return torch.rand(like.shape[:2], generator=generator, dtype=torch.float32).to(like.device)

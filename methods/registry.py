@@ -45,7 +45,7 @@ MethodClass = TypeVar("MethodClass", bound=type[Method])
 
 
 class Alias(NamedTuple):
-    """A name that stands for another one, chosen when the model is known."""
+    """A name for another method, which is chosen when the model is known."""
 
     summary: str
     resolve: Callable[[ModelInfo], str]
@@ -59,7 +59,7 @@ _broken: dict[str, str] = {}
 def register(cls: MethodClass) -> MethodClass:
     """Class decorator: make the method known under its ``name``. A name that is taken is an error."""
     if not (isinstance(cls, type) and issubclass(cls, Method)):
-        raise MethodError(f"{cls!r} is no subclass of methods.base.Method; put @register above one that is")
+        raise MethodError(f"{cls!r} is not a subclass of methods.base.Method; put @register above one that is")
     if not isinstance(cls.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", cls.name):
         raise MethodError(f"method name {cls.name!r} of {cls.__qualname__} must be lower case letters, digits and _")
     if cls.positions not in POSITIONS:
@@ -73,7 +73,7 @@ def register(cls: MethodClass) -> MethodClass:
 
 
 def register_alias(name: str, summary: str, resolve: Callable[[ModelInfo], str]) -> None:
-    """Make ``name`` stand for the method that ``resolve`` names for a model."""
+    """Make ``name`` an alias of the method that ``resolve`` returns for a model."""
     if name in _methods or name in _aliases:
         raise MethodError(f"method name {name!r} is taken; give the alias another name")
     _aliases[name] = Alias(summary, resolve)
@@ -143,12 +143,12 @@ def get(name: str) -> type[Method]:
     if name in _broken:
         raise MethodError(f"method {name!r} comes from a plugin that failed to load: {_broken[name]}")
     if name in _aliases:
-        raise MethodError(f"{name!r} stands for another method, by the model; give one of {', '.join(_methods)}")
+        raise MethodError(f"{name!r} is an alias that depends on the model; give one of {', '.join(_methods)}")
     raise MethodError(unknown("method", name, [*_methods, *_aliases]))
 
 
 def resolve(name: str, info: ModelInfo) -> str:
-    """The registered name that ``name`` means for this model: itself, or what the alias stands for."""
+    """The registered name that ``name`` means for this model: itself, or the method that the alias resolves to."""
     load_all()
     return _aliases[name].resolve(info) if name in _aliases else get(name).name
 

@@ -11,10 +11,10 @@ from methods.streaming_llm import StreamingLLM
 @dataclass(frozen=True)
 class StreamingLLMRerotated(StreamingLLM):
     """Keeps the same pairs as :class:`StreamingLLM`, and closes the gap between the sinks and the newest: k kept pairs
-    stand at positions 0 to k - 1 and the next token at k, in every layer without a sliding window.
+    are at positions 0 to k - 1 and the next token at k, in every layer without a sliding window.
 
     Xiao et al., arXiv 2309.17453, section 3.2. There keys are cached before RoPE and rotated in each step; here the
-    sinks alone are rotated, by the width of the gap, which gives the same differences of positions.
+    only the sinks are rotated, by the width of the gap, which gives the same differences of positions.
     """
 
     name: ClassVar[str] = "streaming_llm_rerotated"

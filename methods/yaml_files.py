@@ -1,4 +1,4 @@
-"""YAML files that users write: what is wrong with one is said by line and in words, without the parser's own report."""
+"""YAML files that users write. Errors give the line and the cause in words, without the parser's own report."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class YamlFault(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML without two things that a user hardly means: a key that stands twice, where the last one would win, and
-    aliases, since a few lines of them can stand for more text than any memory holds."""
+    """Safe YAML without two things that users hardly intend: repeated keys, of which the last would win, and aliases,
+    since a few lines of them can expand to more text than fits in memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
-            raise YamlFault(f"has the alias *{event.anchor} in line {_line(event)}; write out what it stands for")
+            raise YamlFault(f"has the alias *{event.anchor} in line {_line(event)}; write its content out instead")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -45,16 +45,16 @@ def read(path: Path) -> Any:
     except OSError as error:
         raise YamlFault(f"cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise YamlFault(f"is no UTF-8 text ({error.reason})") from error
+        raise YamlFault(f"is not UTF-8 text ({error.reason})") from error
     except yaml.MarkedYAMLError as error:
         problem = str(error.problem or "")
         if not problem or problem.startswith("but "):  # the second half of a sentence
             problem = f"{error.context or 'something else is expected'} {problem}"
         problem = " ".join(problem.split())[:SHOWN]
         where = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise YamlFault(f"is no YAML{where}: {problem}") from error
-    except yaml.YAMLError as error:  # a character that no YAML may have
-        raise YamlFault(f"is no YAML: {str(error).splitlines()[0]}") from error
+        raise YamlFault(f"is not YAML{where}: {problem}") from error
+    except yaml.YAMLError as error:  # a character that YAML does not allow
+        raise YamlFault(f"is not YAML: {str(error).splitlines()[0]}") from error
     except RecursionError as error:
         raise YamlFault("is nested too deeply") from error
     except (ValueError, AttributeError, LookupError, TypeError) as error:  # no such date or number, or tagged as one

@@ -28,7 +28,7 @@ def r2(predicted: Tensor, true: Tensor) -> Tensor:
 
 
 class Calibrated(NamedTuple):
-    """A threshold, the mean fraction it removes from the held-out contexts, and the share it stands for.
+    """A threshold, the mean fraction it removes from the held-out contexts, and the share it was calibrated for.
 
     ``reached`` is false where the window alone keeps more than the share leaves.
     """

@@ -142,5 +142,7 @@ def _read_off(tensors: dict[str, Tensor], path: Path) -> Shape:
         shape = Shape(inner.shape[1], second.shape[0], inner.shape[0], len(layers))
     found = "no tensor layers.0.weight or layers.0.0.weight" if shape is None else _differences(tensors, shape)
     if shape is None or found:
-        raise MethodError(f"{path} is no surrogate: {found}; it has {', '.join(sorted(tensors)[:4]) or 'no tensors'}")
+        raise MethodError(
+            f"{path} is not a surrogate: {found}; it has {', '.join(sorted(tensors)[:4]) or 'no tensors'}"
+        )
     return shape

@@ -1,4 +1,4 @@
-"""KVzap: a surrogate predicts KVzip+ from the hidden state alone; pairs below a threshold go."""
+"""KVzap: a surrogate predicts KVzip+ from the hidden state alone; pairs below a threshold are removed."""
 
 from __future__ import annotations
 

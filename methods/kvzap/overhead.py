@@ -1,4 +1,4 @@
-"""What a surrogate costs beside the linear projections of its layer (KVzap, arXiv 2601.07891, appendix B)."""
+"""What a surrogate costs relative to the linear projections of its layer (KVzap, arXiv 2601.07891, appendix B)."""
 
 from __future__ import annotations
 

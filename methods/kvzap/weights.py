@@ -1,4 +1,4 @@
-"""Where surrogates are found: beside this file, at NVIDIA's on the hub, or where the user says."""
+"""Where surrogates are found: next to this file, in NVIDIA's repositories on the hub, or where the user says."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _check_fits(stored: Stored, info: ModelInfo, kind: str, path: Path) -> None:
 
 def _way_out(model: str, kind: str) -> str:
     return (
-        f"Train one with `python -m harness train-kvzap --model {model} --kind {kind} --out FOLDER` "
+        f"Train one with `kvprune train-kvzap --model {model} --kind {kind} --out FOLDER` "
         f"and give it with `--option kvzap_{kind}.weights=FOLDER`"
     )
 

@@ -95,7 +95,7 @@ def test_bad_input_gets_one_message(refused: Callable[..., str], flags: tuple[st
 
 def test_a_model_without_a_surrogate_names_the_train_command(refused: Callable[..., str], runs: Runs) -> None:
     message = refused(*TOY, "--method", "kvzap")
-    assert "python -m harness train-kvzap" in message
+    assert "kvprune train-kvzap" in message
     assert str(runs.model) in message
 
 

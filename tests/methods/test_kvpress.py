@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.config.grid import Grid, plan
+from harness.config.grid import plan
+from harness.config.run_config import RunConfig
 from harness.errors import HarnessError
 from methods import registry
 from methods.base import MethodError, ModelInfo, Protection
@@ -166,27 +167,27 @@ def test_compat_is_an_option_of_every_method_and_no_record_has_it_unless_it_is_s
     ("method", "grid", "reason"),
     [
         ("knorm", {}, ""),
-        ("knorm", {"budgets": ("layer",)}, ""),
-        ("knorm", {"budgets": ("threshold",), "thresholds": (0.5,), "phase": "both"}, ""),
+        ("knorm", {"budget": ("layer",)}, ""),
+        ("knorm", {"budget": ("threshold",), "threshold": (0.5,), "phase": "both"}, ""),
         ("knorm", {"keep_tokens": (8,)}, "takes removed fractions, no --keep-tokens"),
-        ("knorm", {"budgets": ("global",)}, "has no budget 'global' for knorm; it has head, layer, threshold"),
+        ("knorm", {"budget": ("global",)}, "has no budget 'global' for knorm; it has head, layer, threshold"),
         ("knorm", {"phase": "both"}, "the threshold budget only, not 'head' with knorm"),
-        ("knorm", {"budgets": ("threshold",), "thresholds": (0.5,), "phase": "decode"}, "use --phase both"),
-        ("tova", {"budgets": ("threshold",), "thresholds": (0.5,), "phase": "both"}, "not 'threshold' with tova"),
+        ("knorm", {"budget": ("threshold",), "threshold": (0.5,), "phase": "decode"}, "use --phase both"),
+        ("tova", {"budget": ("threshold",), "threshold": (0.5,), "phase": "both"}, "not 'threshold' with tova"),
         ("kvzip", {}, ""),
-        ("kvzip", {"budgets": ("layer",)}, ""),
-        ("kvzip", {"budgets": ("head",)}, "has no budget 'head' for kvzip; it has layer, global"),
-        ("kvzip", {"options": ("kvzip.lead_in=4",)}, "only a lead_in of 8"),
-        ("snapkv", {"options": ("snapkv.pool=max",)}, "only by the mean"),
-        ("pyramidkv", {"options": ("pyramidkv.pool=max",)}, "only by the mean"),
-        ("tova", {"options": ("tova.keep_newest=false",)}, "always keeps TOVA's newest token"),
+        ("kvzip", {"budget": ("layer",)}, ""),
+        ("kvzip", {"budget": ("head",)}, "has no budget 'head' for kvzip; it has layer, global"),
+        ("kvzip", {"option": ("kvzip.lead_in=4",)}, "only a lead_in of 8"),
+        ("snapkv", {"option": ("snapkv.pool=max",)}, "only by the mean"),
+        ("pyramidkv", {"option": ("pyramidkv.pool=max",)}, "only by the mean"),
+        ("tova", {"option": ("tova.keep_newest=false",)}, "always keeps TOVA's newest token"),
         ("h2o", {}, "NVIDIA/kvpress has no h2o; leave compat off"),
-        ("observed_attention", {"budgets": ("layer",)}, "has no budget 'layer'"),
+        ("observed_attention", {"budget": ("layer",)}, "has no budget 'layer'"),
     ],
 )
 def test_what_kvpress_lacks_is_refused_with_the_reason(method: str, grid: dict[str, Any], reason: str) -> None:
     try:
-        plan(Grid((method,), compat="kvpress", **grid), INFO)
+        plan(RunConfig(method=(method,), compat="kvpress", **grid), INFO)
     except HarnessError as error:
         assert reason and reason in str(error)
     else:

@@ -112,7 +112,7 @@ def test_no_surrogate_names_the_commands_that_make_and_use_one() -> None:
         KVzapMLP().bind(INFO)
     text = str(error.value)
     assert "'some/model'" in text and "smollm2-135m" in text and "Qwen/Qwen3-8B" in text
-    assert "python -m harness train-kvzap --model some/model --kind mlp --out FOLDER" in text
+    assert "kvprune train-kvzap --model some/model --kind mlp --out FOLDER" in text
     assert "--option kvzap_mlp.weights=FOLDER" in text
 
 

@@ -128,7 +128,7 @@ def test_tensors_that_are_not_what_the_configuration_declares(tmp_path: Path) ->
 
 def test_a_file_of_something_else(tmp_path: Path) -> None:
     save_file({"model.embed": torch.zeros(2, 2)}, tmp_path / "other.safetensors")
-    with pytest.raises(MethodError, match=r"is no surrogate: .*it has model\.embed"):
+    with pytest.raises(MethodError, match=r"is not a surrogate: .*it has model\.embed"):
         load(tmp_path / "other.safetensors")
 
 

@@ -370,10 +370,10 @@ def test_other_texts_are_another_method_and_another_folder_is_the_same_one(tmp_p
     ("content", "reason"),
     [
         (None, "cannot be read"),
-        (b"instruction: [", "is no YAML in line 1: .*; give a YAML file with the keys instruction and target"),
-        (b"instruction: x\n\ttarget: y", "is no YAML in line 2: "),
+        (b"instruction: [", "is not YAML in line 1: .*; give a YAML file with the keys instruction and target"),
+        (b"instruction: x\n\ttarget: y", "is not YAML in line 2: "),
         (b"instruction: x\ninstruction: y\ntarget: z", "has the key instruction twice, the second time in line 2"),
-        (b"\xff\xfe\xff", "is no UTF-8 text"),
+        (b"\xff\xfe\xff", "is not UTF-8 text"),
         (b"", "must hold the keys instruction and target"),
         (b"- instruction\n- target", "must hold the keys instruction and target"),
         (b"target: context", "lacks the key instruction"),
