@@ -9,12 +9,11 @@ In all of them the full cache comes from one prefill, only context pairs are mas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
-from benchmarks.base import Benchmark, Sample
-from harness.config.run_config import AGNOSTIC, AWARE
+from benchmarks.base import Benchmark
+from harness.config.run_config import AGNOSTIC
 from harness.errors import HarnessError
-from harness.results.run_folder import Line
 from methods.base import Method
 
 
@@ -60,17 +59,3 @@ def refusal(method: Method, mode: str, phase: str) -> str:
     if method.compat:
         return f"NVIDIA/kvpress prunes the question with the context and has no query mode {mode}; use --query-aware"
     return ""
-
-
-def numbered(samples: Sequence[Sample], lines: Iterable[Line]) -> Iterator[Line]:
-    """Lines of one context with the place of their question among its ``samples``, and the prefills of the context that
-    a deployment pays for the answer.
-
-    A pruned cache answers every question that it was pruned for, so the first question pays for it; in mode ``aware``
-    each question needs the full cache again, which is gone once the context is pruned. Extra passes are no prefills.
-    """
-    places = {sample.sample_id: place for place, sample in enumerate(samples)}
-    for line in lines:
-        place = places[line.sample_id]
-        pays = line.rollout == 0 and (place == 0 or line.query_mode == AWARE)
-        yield line.model_copy(update={"question_index": place, "prefills_paid": int(pays)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from torch import Tensor
 from harness.engine.adapter import LanguageModel
 from methods.base import Method
 
+P = ParamSpec("P")
+T = TypeVar("T")
 #: default size of the largest temporary, in bytes
 BLOCK_BYTES = 512 * 2**20
 
@@ -108,3 +110,13 @@ def out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return isinstance(error, RuntimeError) and ("allocate memory" in text or "out of memory" in text)
+
+
+def unless_out_of_memory(make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Failure:
+    """What ``make`` returns, or a failure with the status ``oom`` where memory runs out meanwhile."""
+    try:
+        return make(*args, **kwargs)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        return Failure("oom", str(error) or "out of memory")

@@ -10,7 +10,7 @@ import torch
 from harness.config.run_config import AGNOSTIC, AWARE, REUSED
 from harness.config.variants import Planned
 from harness.engine.adapter import LanguageModel
-from harness.engine.context import Failure, Scored, out_of_memory
+from harness.engine.context import Failure, Scored, unless_out_of_memory
 from harness.engine.query_aware import score_in_view
 from harness.evaluation.keep_masks import Masks, masks
 from methods.base import Method
@@ -22,7 +22,7 @@ class QuestionMasks:
 
     scored      the context's prefill, with the scores of the variants that see no question
     first       ids of the context's first question, which ``aware-reused`` is pruned with
-    in_view     whether query modes are told apart; false: every variant is pruned once, on what was prefilled
+    in_view     whether query modes are distinguished; false: every variant is pruned once, on what was prefilled
 
     A protection, a method's own window too, is that of the context in every mode, so the modes differ in scores alone.
     """
@@ -59,13 +59,9 @@ class QuestionMasks:
 
     def _see(self, question: tuple[int, ...]) -> Scored:
         methods = later_methods(self.planned)
-        try:
-            return score_in_view(self.lm, self.scored.prefix, question, methods, self.seed, self.block_bytes)
-        except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error):
-                raise
-            failure = Failure("oom", str(error) or "out of memory")
-            return Scored(self.scored.prefix, failed=dict.fromkeys(methods, failure))
+        prefix, seed = self.scored.prefix, self.seed
+        seen = unless_out_of_memory(score_in_view, self.lm, prefix, question, methods, seed, self.block_bytes)
+        return Scored(prefix, failed=dict.fromkeys(methods, seen)) if isinstance(seen, Failure) else seen
 
     def _masks(self, mode: str, scored: Scored) -> Masks:
         prefix = scored.prefix

@@ -121,3 +121,8 @@ def test_an_infinite_level_is_text_in_the_columns() -> None:
 )
 def test_level_and_curve_are_told_from_the_fields(variant: Variant, level: str, curve: str, extras: str) -> None:
     assert (variant.level_text, variant.curve, variant.extras) == (level, curve, extras)
+
+
+def test_thresholds_of_a_card_stand_beside_the_capacities_of_others(toys: None) -> None:
+    cards = [f"carded threshold tau=-{tau}" for tau in (3, 2, 1)]
+    assert labels("carded", "knorm", keep_tokens=(9, 12)) == [*cards, "knorm head keep=9", "knorm head keep=12"]

@@ -1,4 +1,4 @@
-"""Several drawn answers of a problem, pruned while they grow: one batch, the same in any, all counted."""
+"""Several sampled answers of a problem, pruned while they grow: one batch, the same in any, all counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLING = {"temperature": 0.8, "top_p": 0.95, "top_k": 20}
 NAMES = ("knorm", "streaming_llm", "h2o", "tova")
 
 
-def drawn(count: int = 2, rollouts: int = 3, **changes: Any) -> list[Item]:
+def sampled(count: int = 2, rollouts: int = 3, **changes: Any) -> list[Item]:
     given = {"sampling": SAMPLING, "rollouts": rollouts, "max_new_tokens": 9, "question": "", "answer_prefix": ""}
     return some(count, **{**given, **changes})
 
@@ -29,12 +29,12 @@ def test_all_rollouts_of_all_variants_decode_as_one_batch(
     rows: list[int] = []
 
     class Counted(decode.MaskedRun):
-        def __init__(self, lm: Any, prefix: Any, keep: Any, *rest: Any) -> None:
-            rows.append(len(keep))
-            super().__init__(lm, prefix, keep, *rest)
+        def __init__(self, batch: Any, *rest: Any) -> None:
+            rows.append(len(batch.keep))
+            super().__init__(batch, *rest)
 
     monkeypatch.setattr(decode, "MaskedRun", Counted)
-    lines = evaluate(evaluator("knorm", "h2o", removed=decimals("0.3", "0.6"), phase="both"), drawn())
+    lines = evaluate(evaluator("knorm", "h2o", removed=decimals("0.3", "0.6"), phase="both"), sampled())
     assert rows == [5 * 3, 5 * 3]
     assert len(lines) == 2 * 5 * 3
     assert [(line.variant, line.rollout) for line in lines[:6]] == [
@@ -47,10 +47,10 @@ def test_all_rollouts_of_all_variants_decode_as_one_batch(
 @pytest.mark.parametrize("phase", ["prefill", "decode", "both"])
 def test_an_answer_is_the_same_in_whatever_batch(evaluator: Callable[..., Evaluator], phase: str) -> None:
     settings: dict[str, Any] = {"removed": decimals("0.5"), "phase": phase}
-    together = {line.key: line for line in evaluate(evaluator(*NAMES, **settings), drawn())}
-    alone = {line.key: line for name in NAMES for line in evaluate(evaluator(name, **settings), drawn())}
+    together = {line.key: line for line in evaluate(evaluator(*NAMES, **settings), sampled())}
+    alone = {line.key: line for name in NAMES for line in evaluate(evaluator(name, **settings), sampled())}
     assert alone == together
-    fewer = {line.key: line for line in evaluate(evaluator(*NAMES, **settings), drawn(rollouts=1))}
+    fewer = {line.key: line for line in evaluate(evaluator(*NAMES, **settings), sampled(rollouts=1))}
     assert fewer == {key: line for key, line in together.items() if key[2] == 0}
     assert len({line.prediction for line in together.values()}) > 8  # or nothing was shown
 
@@ -58,17 +58,17 @@ def test_an_answer_is_the_same_in_whatever_batch(evaluator: Callable[..., Evalua
 @pytest.mark.parametrize("lines", [2, 8])
 def test_a_resumed_run_equals_an_uninterrupted_one(evaluator: Callable[..., Evaluator], lines: int) -> None:
     settings: dict[str, Any] = {"removed": decimals("0.5"), "phase": "both"}
-    whole = evaluate(evaluator("knorm", "h2o", **settings), drawn())
+    whole = evaluate(evaluator("knorm", "h2o", **settings), sampled())
     done = frozenset(line.key for line in whole[:lines])
-    assert evaluate(evaluator("knorm", "h2o", done=done, **settings), drawn()) == whole[lines:]
+    assert evaluate(evaluator("knorm", "h2o", done=done, **settings), sampled()) == whole[lines:]
 
 
-def test_another_seed_draws_other_answers(evaluator: Callable[..., Evaluator]) -> None:
+def test_another_seed_samples_other_answers(evaluator: Callable[..., Evaluator]) -> None:
     made = evaluator("full")
-    first = [line.prediction for line in evaluate(made, drawn())]
+    first = [line.prediction for line in evaluate(made, sampled())]
     made.seed = 1
     assert all(
-        one != other for one, other in zip(first, (ln.prediction for ln in evaluate(made, drawn())), strict=True)
+        one != other for one, other in zip(first, (ln.prediction for ln in evaluate(made, sampled())), strict=True)
     )
 
 
@@ -84,14 +84,12 @@ def test_the_removed_fraction_can_be_worked_out_from_each_row_alone(
     budgets = {"budget": ("head", "threshold"), "threshold": (float("inf"),)}
     levels: dict[str, Any] = {"keep_tokens": (30,), **budgets}
     made = evaluator(*NAMES, phase=phase, **levels)
-    items = drawn(context="x" * 50)
+    items = sampled(context="x" * 50)
     lines = evaluate(made, items)
     heads = made.lm.info.layers * made.lm.info.kv_heads
     asked = len(made.prompts.question("", ""))
     for line in lines:
-        fed = line.generated_tokens - (
-            line.finish_reason == "length"
-        )  # the last token of a full answer is not fed back
+        fed = line.generated_tokens - (line.finish_reason == "length")  # a full answer's last token is not fed back
         assert line.cached_pairs_total == heads * (line.context_tokens + asked + fed)
         assert line.removed_total == pytest.approx(removed_by_row(line), abs=1e-12)
         assert line.cached_pairs == heads * line.context_tokens
@@ -113,7 +111,7 @@ def test_the_removed_fraction_can_be_worked_out_from_each_row_alone(
 def test_a_capacity_holds_at_the_end_of_every_answer(evaluator: Callable[..., Evaluator], name: str) -> None:
     made = evaluator(name, phase="both", keep_tokens=(30,), removed=decimals("0.4"))
     heads = made.lm.info.layers * made.lm.info.kv_heads
-    lines = evaluate(made, drawn(context="x" * 50))
+    lines = evaluate(made, sampled(context="x" * 50))
     for line in (line for line in lines if line.method != "full"):
         assert line.cached_pairs_total is not None
         most = int(Decimal(line.cached_pairs_total) / heads * Decimal("0.6"))

@@ -14,7 +14,6 @@ from harness.config.run_config import RunConfig
 from harness.errors import HarnessError
 from harness.evaluation import evaluator as runner
 from harness.evaluation.evaluator import Evaluator
-from harness.models.prompts import Prompts
 from tests.harness.driving import HALF, INFO, Runs, evaluate, some
 
 TOY = ("--benchmark", "toy", "--subset", "red", "--limit", "1", "--removed", "0.5")
@@ -26,7 +25,7 @@ def labels(*options: str, **more: Any) -> list[str]:
     return [one.variant.label for one in planned[1:]]
 
 
-def test_pretexts_are_variants_that_the_label_tells_apart() -> None:
+def test_pretexts_are_variants_with_labels_of_their_own() -> None:
     names = ("repeat", "summary", "questions")
     assert labels(*(f"kvzip.pretext={name}" for name in names), "kvzip_plus.pretext=summary") == [
         "kvzip global 0.5",
@@ -61,12 +60,8 @@ def test_a_run_with_a_file_records_no_path_and_other_texts_have_a_folder_of_thei
     assert ran.code == 0, ran.err
     assert "pretext=translate@" in ran.out and "pretext=summary" in ran.out
     rows = runs.rows()
-    assert [(row["method"], row["status"]) for row in rows] == [
-        ("full", "ok"),
-        ("kvzip", "ok"),
-        ("kvzip", "ok"),
-        ("kvzip_plus", "ok"),
-    ]
+    expected = [(method, "ok") for method in ("full", "kvzip", "kvzip", "kvzip_plus")]
+    assert [(row["method"], row["status"]) for row in rows] == expected
     assert len({row["variant"] for row in rows}) == 4
     assert json.loads(rows[1]["options"])["pretext"] in rows[1]["variant"]
     for file in runs.folder.iterdir():
@@ -97,10 +92,10 @@ def test_a_bad_file_is_refused_before_the_model_loads_whatever_else_runs(
 
 def test_compat_with_a_pretext_is_refused_with_the_reason() -> None:
     given = {"removed": HALF, "option": ("kvzip.pretext=summary",), "compat": "kvpress"}
-    with pytest.raises(HarnessError, match="knows the pretext repeat alone"):
+    with pytest.raises(HarnessError, match="has only the pretext repeat"):
         plan(RunConfig(method=("kvzip",), **given), INFO)
     beside = plan(RunConfig(method=("kvzip", "kvzip_plus"), **given), INFO)
-    assert list(beside.skipped) == ["kvzip"] and "repeat alone" in beside.skipped["kvzip"]
+    assert list(beside.skipped) == ["kvzip"] and "only the pretext repeat" in beside.skipped["kvzip"]
     assert [one.variant.label for one in beside.planned[1:]] == ["kvzip_plus global 0.5 compat=kvpress"]
 
 
@@ -120,11 +115,6 @@ def test_the_runs_stop_tokens_reach_the_context(
     lines = evaluate(running, some(1))
     assert [line.status for line in lines] == ["ok", "ok"]
     assert [context.stop_ids for context in contexts] == [{7, 8}]
-
-
-def test_a_context_has_no_stop_tokens_unless_given(toy_prompts: Prompts) -> None:
-    assert toy_prompts.context("some text").stop_ids == frozenset()
-    assert toy_prompts.context("some text", stop_ids=frozenset({5})).stop_ids == {5}
 
 
 def test_a_pass_that_does_not_fit_marks_its_variants_alone_truncated(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,9 +15,7 @@ import pytest
 import benchmarks.registry
 from benchmarks.multi_question import passages
 from harness.analysis.run_reader import read
-from harness.config import run_config
 from harness.config.run_config import QUERY_MODES as MODES
-from harness.config.run_config import RunConfig
 from harness.engine.adapter import LanguageModel
 from harness.engine.prefill import prefill
 from harness.errors import HarnessError
@@ -38,6 +37,13 @@ from tests.tiny import Plain
 pytestmark = pytest.mark.usefixtures("toys")
 
 STORED = (*QUICK, "--store-masks", "1")
+
+
+class Reader(Toy):
+    """All variants read the full cache's answer."""
+
+    name: ClassVar[str] = "reader"
+    teacher_forced: ClassVar[str] = "answer"
 
 
 def keeping(
@@ -71,6 +77,7 @@ def test_masks_of_all_budgets_are_those_that_were_pruned_with(
     made = evaluator(*methods, phase=phase, **grid)
     items = some(3)
     lines, stored, _ = keeping(made, items, tmp_path)
+    assert lines == evaluate(evaluator(*methods, phase=phase, **grid), items)
     assert set(stored) == {item.sample.sample_id for item in items}
     for item in items:
         own = stored[item.sample.sample_id]
@@ -87,14 +94,6 @@ def test_masks_of_all_budgets_are_those_that_were_pruned_with(
             assert line.kept_pairs == own.kept(line.variant).sum()
     removed = {round(line.removed_context or 0, 2) for line in lines}
     assert len(removed) > 3 if phase != "decode" else removed == {0.0}
-
-
-def test_storing_masks_changes_no_line(evaluator: Callable[..., Evaluator], tmp_path: Path) -> None:
-    names = ("knorm", "random", "kvzip")
-    plain = evaluate(evaluator(*names, removed=HALF), some(4))
-    lines, stored, _ = keeping(evaluator(*names, removed=HALF), some(4), tmp_path, count=1)
-    assert lines == plain
-    assert list(stored) == ["toy/red/40/0/0"]
 
 
 def test_each_question_has_the_masks_made_for_it(
@@ -149,7 +148,7 @@ def test_the_question_in_the_context_is_in_the_mask_and_tokens(
     assert {line.context_tokens for line in lines} == {one.shape[2] for one in stored.values()}
 
 
-def test_tokens_read_as_the_prompt_and_only_where_they_may_be_shipped(
+def test_tokens_read_as_the_prompt_and_only_where_they_may_be_redistributed(
     evaluator: Callable[..., Evaluator], toy_prompts: Prompts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "naïve 日本 \U0001f9ea " * 3
@@ -188,14 +187,25 @@ def test_a_run_stores_them_under_the_same_name(runs: Runs) -> None:
     assert then == now
 
 
-def test_a_complete_run_gets_what_it_lacks_without_an_answer(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs(*STORED)
+@pytest.mark.parametrize("benchmark", ["toy", "reader"])
+@pytest.mark.parametrize("left", ["nothing", "half a file"])
+def test_a_complete_run_gets_the_masks_it_lacks_without_an_answer(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, benchmark: str, left: str
+) -> None:
+    benchmarks.registry.register(Reader)
+    flags = ("--benchmark", benchmark, *STORED[2:])
+    assert runs(*flags).code == 0
     whole = files_of(runs.folder)
+    for row in runs.rows():
+        own = stored_in(runs.folder).get(row["sample_id"])
+        assert own is None or own.removed(row["variant"]) == row["removed_context"]
     for path in (runs.folder / "masks").iterdir():
-        path.unlink()
+        path.write_bytes(path.read_bytes()[:-40])
+        if left == "nothing":
+            path.unlink()
     (runs.folder / "run.json").write_bytes(whole["run.json"].replace(b'"store_masks": 1', b'"store_masks": 0'))
     monkeypatch.setattr(runner, "decode_all", None)
-    again = runs(*STORED)
+    again = runs(*flags)
     assert (again.code, again.err, "was complete already" in again.out) == (0, "", True)
     assert files_of(runs.folder) == whole
 
@@ -212,27 +222,16 @@ def test_more_are_added_and_none_is_made_twice(runs: Runs, unloaded: Callable[[]
     assert files_of(runs.folder) == before
 
 
-def test_a_damaged_file_is_made_anew(runs: Runs) -> None:
+@pytest.mark.parametrize(("lines", "kept"), [(0, True), (2, True), (6, False), (11, True), (11, False)])
+def test_a_resumed_run_equals_an_uninterrupted_one(runs: Runs, lines: int, kept: bool) -> None:
     runs(*STORED)
     whole = files_of(runs.folder)
-    path = next((runs.folder / "masks").iterdir())
-    path.write_bytes(path.read_bytes()[:-40])
-    assert runs(*STORED).code == 0
+    shorten(runs, lines)
+    shorten(runs, -(-lines // 6), "histograms.jsonl")
+    if not kept:
+        shutil.rmtree(runs.folder / "masks")
+    assert runs(*STORED, "--resume").code == 0
     assert files_of(runs.folder) == whole
-
-
-@pytest.mark.parametrize("lines", [0, 2, 6, 11])
-def test_a_resumed_run_equals_an_uninterrupted_one(runs: Runs, lines: int) -> None:
-    runs(*STORED)
-    whole = files_of(runs.folder)
-    for left in ("all", "none"):
-        shorten(runs, lines)
-        shorten(runs, -(-lines // 6), "histograms.jsonl")
-        if left == "none":
-            for path in (runs.folder / "masks").iterdir():
-                path.unlink()
-        assert runs(*STORED, "--resume").code == 0
-        assert files_of(runs.folder) == whole
 
 
 def test_force_drops_them(runs: Runs) -> None:
@@ -285,25 +284,6 @@ def test_a_disk_that_is_full_does_not_end_the_run(runs: Runs, monkeypatch: pytes
     assert list((runs.folder / "masks").iterdir()) == []
 
 
-def test_benchmarks_whose_variants_read_store_them_too(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Reader(Toy):
-        name: ClassVar[str] = "reader"
-        teacher_forced: ClassVar[str] = "answer"
-
-    benchmarks.registry.register(Reader)
-    flags = ("--benchmark", "reader", *STORED[2:])
-    assert runs(*flags).code == 0
-    whole = files_of(runs.folder)
-    for path in (runs.folder / "masks").iterdir():
-        path.unlink()
-    monkeypatch.setattr(runner, "decode_all", None)
-    assert runs(*flags).code == 0
-    assert files_of(runs.folder) == whole
-    for row in runs.rows():
-        own = stored_in(runs.folder).get(row["sample_id"])
-        assert own is None or own.removed(row["variant"]) == row["removed_context"]
-
-
 def test_a_packed_run_stays_packed(runs: Runs) -> None:
     runs(*QUICK)
     path = runs.folder / "samples.jsonl"
@@ -311,24 +291,6 @@ def test_a_packed_run_stays_packed(runs: Runs) -> None:
     path.unlink()
     assert runs(*STORED).code == 0
     assert not path.exists() and len(stored_in(runs.folder)) == 2
-
-
-def test_values_that_mean_nothing(runs: Runs) -> None:
-    for value in ("-1", "x", "1.5"):
-        refused = runs(*QUICK, "--store-masks", value)
-        assert (refused.code, "--store-masks must be a whole number from 0" in refused.err) == (2, True)
-    assert runs.folders == []
-
-
-def test_the_flag_is_a_key_of_the_configuration_file(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    for key in ("store-masks", "store_masks"):
-        path.write_text(f"{key}: 3\n", encoding="utf-8")
-        assert run_config.read(path, {}).store_masks == 3
-    assert run_config.read(path, {"store_masks": "0"}).store_masks == RunConfig().store_masks == 0
-    path.write_text("store-masks: -1\n", encoding="utf-8")
-    with pytest.raises(HarnessError, match="--store-masks"):
-        run_config.read(path, {})
 
 
 def test_texts_that_are_not_stored_come_from_the_rows(runs: Runs, tmp_path: Path) -> None:
