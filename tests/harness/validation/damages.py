@@ -53,8 +53,7 @@ def good_run(committed: Path, out: Path) -> Path:
 
 def _sample(row: dict[str, Any]) -> Sample:
     return Sample(
-        **{name: row[name] for name in ("sample_id", "context_id", "subset", "length")},
-        **{name: row[name] for name in ("context", "question", "answer_prefix")},
+        **{name: row[name] for name in ("sample_id", "context_id", "subset", "length", *_TEXTS)},
         references=tuple(row["references"]),
         max_new_tokens=24,
     )
@@ -76,11 +75,11 @@ Do = Callable[[Path], None]
 
 
 def row(file: str = SAMPLES, index: int = 2, drop: str = "", **changes: Any) -> Do:
-    """Other values in one row of a file."""
+    """Other values in one row of a file; of ``drop``, keys with blanks between them, none."""
 
     def do(run: Path) -> None:
         rows = _rows(run / file)
-        rows[index] = {key: value for key, value in {**rows[index], **changes}.items() if key != drop}
+        rows[index] = {key: value for key, value in {**rows[index], **changes}.items() if key not in drop.split()}
         write_rows(run / file, rows)
 
     return do
@@ -228,6 +227,18 @@ def grown_masks(run: Path) -> None:
         os.truncate(file, 2**25 + 1)
 
 
+def many_masks(run: Path) -> None:
+    (run / "masks").mkdir()
+    for name in "abc":
+        (run / "masks" / f"{name}.npz").touch()
+        os.truncate(run / "masks" / f"{name}.npz", 2**25)
+
+
+def linked_masks(run: Path) -> None:
+    (file,) = (run / "masks").iterdir()
+    (run / "masks" / "b.npz").symlink_to(file)
+
+
 def renamed(name: str) -> Do:
     return lambda run: run.rename(run.with_name(name)) and None
 
@@ -255,6 +266,7 @@ _DEEP = "[" * 100_000 + "]" * 100_000
 _MARK = b"\xef\xbb\xbf"
 _VARIANTS = ("configuration", "variants")
 _ALARM = {"kind": "partial", "benchmark": "needles", "length": 1024, "variant": None, "text": SCRIPT}
+_TEXTS = ("context", "question", "answer_prefix")
 _TOKEN = "abcdEFGH1234" * 3
 
 DAMAGES: dict[str, Damage] = {
@@ -377,6 +389,12 @@ DAMAGES: dict[str, Damage] = {
     "an impossible level": Damage("range", IN, line(level=2.0)),
     "more kept than cached": Damage("removed", IN, row(kept_pairs=10**9)),
     "another removed than measured": Damage("removed", IN, row(removed_context=0.9)),
+    "an answer that lacks a figure": Damage("removed", IN, row(kept_pairs_total=None)),
+    "an answer that lacks its mean": Damage("removed", IN, row(removed_time_mean=None)),
+    "a control that removes over time": Damage("removed", IN, row(index=0, removed_time_mean=0.5)),
+    "pairs of broken tokens": Damage("removed", IN, row(context_tokens=7)),
+    "more tokens than the limit": Damage("range", IN, row(generated_tokens=25)),
+    "a control with a level": Damage("range", IN, line(index=0, level=0.5)),
     "a control that prunes": Damage("removed", IN, row(index=0, kept_pairs=9, removed_context=1 - 9 / 88920)),
     "pairs of another context": Damage("removed", IN, row(cached_pairs=90 * 999, context_tokens=999)),
     # which lines there are
@@ -390,6 +408,8 @@ DAMAGES: dict[str, Damage] = {
     "a line of another limit": Damage("foreign-line", IN, row(max_new_tokens=99)),
     "a variant that is not what it is called": Damage("label", IN, field(*_VARIANTS, 1, "level", to=0.9)),
     "a variant twice": Damage("label", IN, field(*_VARIANTS, 1, "variant", to="knorm head 0.25")),
+    "two controls": Damage("label", IN, field(*_VARIANTS, 1, "level_kind", to="none")),
+    "options that are no JSON": Damage("folder-name", IN, field(*_VARIANTS, 1, "options", to="{")),
     "a label that says more": Damage("label", IN, field(*_VARIANTS, 2, "variant", to="knorm head 0.25 BEST METHOD")),
     "a label of other settings": Damage("label", IN, field(*_VARIANTS, 2, "variant", to="knorm head 0.25 window=7")),
     "other benchmarks than it has": Damage("record", IN, field("configuration", "benchmarks", to=["ruler"])),
@@ -434,10 +454,17 @@ DAMAGES: dict[str, Damage] = {
     "masks behind something else": Damage("masks", IN, masks(after=mask_file(lambda old: b"words " * 9 + old))),
     "masks before something else": Damage("masks", IN, masks(after=mask_file(lambda old: old + b"words"))),
     "masks that are pickled": Damage("masks", IN, masks(after=pickled)),
+    "masks that are links": Damage("link", IN, masks(after=linked_masks)),
+    "masks that are hidden": Damage("hidden-file", IN, extra("masks/.a.npz")),
+    "words beside masks": Damage("unknown-file", IN, extra("masks/notes.txt")),
+    "masks of too many megabytes together": Damage("too-large", IN, many_masks),
     "masks of many megabytes": Damage("too-large", IN, masks(after=grown_masks)),
     # private
     "a token in the masks": Damage("secret", IN, masks(text="hf_" + _TOKEN)),
     "texts that may not be shipped": Damage("not-shareable", IN, row(ITEMS, 0, benchmark="longbench", subset="qasper")),
+    "references that may not be shipped": Damage(
+        "not-shareable", IN, row(ITEMS, 0, benchmark="ruler", subset="qa_1", drop=" ".join(_TEXTS))
+    ),
     "masks with texts that may not be shipped": Damage(
         "not-shareable", IN, masks(after=row(ITEMS, 0, benchmark="longbench", subset="qasper"))
     ),
