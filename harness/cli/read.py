@@ -13,11 +13,13 @@ from harness.cli.flags import Json, flag
 
 @app.command()
 def score(
-    benchmark: Annotated[str, typer.Option(help="whose metrics: longbench or longbench_e")],
-    predictions: Annotated[Path, typer.Option(help="folder of SUBSET.jsonl: pred, answers, all_classes, length")],
+    benchmark: Annotated[str, typer.Option(help="longbench or longbench_e, whose metrics are used")],
+    predictions: Annotated[
+        Path, typer.Option(help="folder of SUBSET.jsonl: pred, answers, all_classes, length")
+    ],
     json: Json = None,
 ) -> None:
-    """Score the predictions of another program with a benchmark's own metrics. Needs no model."""
+    """Score another program's predictions with a benchmark's own metrics. Loads no model."""
     from harness import files
     from harness.measure import score_predictions
 
@@ -30,12 +32,12 @@ def score(
 
 @app.command()
 def report(
-    results: Annotated[list[Path], typer.Argument(help="run folders, or folders of them")],
+    results: Annotated[list[Path], typer.Argument(help="run folders, or folders of run folders")],
     form: Annotated[str, typer.Option("--format", help="table, markdown, csv or html")] = "table",
-    out: Annotated[Path | None, flag("write it here instead of printing it")] = None,
+    out: Annotated[Path | None, flag("write to this file instead of printing")] = None,
 ) -> None:
-    """Print results: scores with intervals, paired differences from the control, ranks, areas, alarms. Runs that may be
-    compared share a table."""
+    """Print results: scores with intervals, paired differences from the control, ranks, areas, alarms. Comparable runs
+    share a table."""
     from harness.reporting import report as reporting
 
     reporting.report(results, form, out)
@@ -44,10 +46,10 @@ def report(
 @app.command()
 def compare(
     what: Annotated[list[str], typer.Argument(help="RUN | RUN_A RUN_B | RUN VARIANT_A VARIANT_B | RUN A RUN_B B")],
-    samples: Annotated[int, typer.Option(min=0, help="most samples listed that differ")] = 20,
+    samples: Annotated[int, typer.Option(min=0, help="how many differing samples to list at most")] = 20,
 ) -> None:
-    """Paired differences, and the samples on which two variants or two runs differ. A variant is named as tables name
-    it, in quotes; two runs are compared on each variant that both have; one run alone gives all its pairs."""
+    """Print paired differences and the samples on which two variants or two runs differ. Give a variant by its name in
+    the tables, in quotes. Two runs are compared on every variant they share; a single run gives all its pairs."""
     from harness.reporting import compare as comparing
     from harness.reporting import report as reporting
 
@@ -56,11 +58,11 @@ def compare(
 
 @app.command()
 def rescore(
-    results: Annotated[list[Path], typer.Argument(help="run folders, or folders of them")],
-    data: Annotated[Path | None, flag("the benchmark's rows, for runs that do not hold their texts")] = None,
-    check: Annotated[bool, typer.Option("--check", help="write nothing; exit code 1 where a score changes")] = False,
+    results: Annotated[list[Path], typer.Argument(help="run folders, or folders of run folders")],
+    data: Annotated[Path | None, flag("the benchmark's data, for runs without their texts")] = None,
+    check: Annotated[bool, typer.Option("--check", help="write nothing; exit with code 1 if a score changes")] = False,
 ) -> None:
-    """Score stored predictions anew, without a model, and rebuild the summaries."""
+    """Recompute the scores of stored predictions and rebuild the summaries. Loads no model."""
     from harness.analysis import rescore as rescoring
 
     outcomes, notes = rescoring.rescore(results, data, check)
@@ -71,12 +73,12 @@ def rescore(
 
 @app.command()
 def leaderboard(
-    results: Annotated[list[Path] | None, typer.Argument(help="run folders, or folders of them")] = None,
+    results: Annotated[list[Path] | None, typer.Argument(help="run folders, or folders of run folders")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="default: 8501 or the next free one")] = None,
-    address: Annotated[str, typer.Option(help="where to listen; 0.0.0.0 lets others in")] = "localhost",
+    address: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0 accepts other machines")] = "localhost",
     browser: Annotated[bool, typer.Option(help="open a browser")] = True,
 ) -> None:
-    """Look at results in a browser: curves, tables, samples, published figures. Reads files only."""
+    """Show results in a browser: curves, tables, samples, published figures. Only reads files."""
     from harness.cli import serve_leaderboard
 
     raise typer.Exit(serve_leaderboard.serve(results or [Path("results")], port, address, browser))
@@ -84,10 +86,10 @@ def leaderboard(
 
 @app.command()
 def validate(
-    results: Annotated[list[Path], typer.Argument(help="run folders, or folders of them")],
+    results: Annotated[list[Path], typer.Argument(help="run folders, or folders of run folders")],
 ) -> None:
-    """Check run folders that are to be submitted: files, fields, figures made anew, nothing private. No model is
-    loaded. Exit code 1 where something is to be fixed."""
+    """Check run folders before they are submitted: files, fields, recomputed figures, nothing private. Loads no model.
+    Exit code 1 if anything must be fixed."""
     from harness.validation import validator
 
     checked = [one for path in results for one in validator.validate(path)]

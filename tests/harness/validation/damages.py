@@ -450,6 +450,7 @@ DAMAGES: dict[str, Damage] = {
     "masks of other pairs": Damage("masks", IN, masks(kept=1)),
     "masks of another context": Damage("masks", IN, masks(text="words of somebody else")),
     "masks of another subset": Damage("masks", IN, masks(subset="keys_8")),
+    "masks of another sample": Damage("masks", IN, masks(sample_id="needles/x/0")),
     "masks of a variant that was not run": Damage("masks", IN, masks(variants=("full", "a", "b", "c", "d"))),
     "masks behind something else": Damage("masks", IN, masks(after=mask_file(lambda old: b"words " * 9 + old))),
     "masks before something else": Damage("masks", IN, masks(after=mask_file(lambda old: old + b"words"))),
