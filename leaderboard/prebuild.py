@@ -1,7 +1,7 @@
-"""Makes every board of the results folders, so that a reader finds them made: ``python -m leaderboard.warm FOLDER ...``
+"""Makes every board of the results folders ahead of the first reader: ``python -m leaderboard.prebuild FOLDER ...``
 
-Several runs that share a board are tested against each other anew, which takes seconds for each; a single run's figures
-are read from its summary. What is made is kept by :mod:`leaderboard.data.disk_cache`.
+Several runs that share a board are tested against each other again, which takes seconds; a single run's figures are
+read from its summary. What is made is kept by :mod:`leaderboard.data.disk_cache`.
 """
 
 from __future__ import annotations

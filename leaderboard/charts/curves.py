@@ -1,72 +1,24 @@
-"""Charts from cells. Every line has its own marker and dash, so that none needs its colour to be told apart."""
+"""The chart of a board: score over the measured removed fraction, a line per curve."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
 from harness.analysis.ranking import curve_name, is_partial
+from leaderboard.charts.theme import GREY, Style, method_styles
+from leaderboard.data.levels import CONTROL
 from leaderboard.escaping import brief
 
 Cell = dict[str, Any]
 Spec = dict[str, Any]
 
-#: Vega's names, then drawings of our own: a star, an hourglass, a bar
-SHAPES = (
-    *("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"),
-    "M0,-1L0.3,-0.35L1,-0.3L0.45,0.15L0.62,0.85L0,0.45L-0.62,0.85L-0.45,0.15L-1,-0.3L-0.3,-0.35Z",
-    "M-0.9,-0.9L0.9,-0.9L-0.9,0.9L0.9,0.9Z",
-    "M-1,-0.4L1,-0.4L1,0.4L-1,0.4Z",
-)
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4], [4, 2, 1, 2], [14, 3, 3, 3, 3, 3])
-#: dark enough for a white page, light enough for a dark one
-COLOURS = (
-    *("#3b82c4", "#e07b1f", "#2f9e6e", "#c2455c", "#8b6fd1", "#a07a3c"),
-    *("#d068b4", "#5f9c27", "#2aa3b5", "#b8860b", "#6d7f99", "#e0604c"),
-)
-GREY = "#8a8f98"
-CONTROL = "full cache"
 #: lines that stand out until the reader chooses others, in a chart that has more
 MOST_BRIGHT = 8
 #: pixels of a column of the legend, and of the height of a chart without it
 COLUMN, PLOT = 196, 330
-
-
-class Style(NamedTuple):
-    colour: str
-    shape: str
-    dash: list[int]
-
-
-def styles(curves: Iterable[tuple[str, str]], methods: Sequence[str]) -> dict[str, Style]:
-    """The look of each (curve, method): a method has one colour and marker wherever ``methods`` are the same; curves
-    of a marker differ by dash. No two curves share both, as long as there are markers times dashes of them. Where two
-    methods would have one colour the later takes one that is free, if any is."""
-    curves = list(curves)
-    order = {method: place for place, method in enumerate(methods)}
-    colours = _colours([order.setdefault(method, len(order)) for method in dict.fromkeys(own for _, own in curves)])
-    taken: set[tuple[str, int]] = set()
-    found: dict[str, Style] = {}
-    for curve, method in curves:
-        place = order[method]
-        choices = [(place + shift, dash) for shift in range(len(SHAPES)) for dash in range(len(DASHES))]
-        free = (one for one in choices if (SHAPES[one[0] % len(SHAPES)], one[1]) not in taken)
-        shape, dash = next(free, choices[0])
-        taken.add((SHAPES[shape % len(SHAPES)], dash))
-        found[curve] = Style(colours[place], SHAPES[shape % len(SHAPES)], DASHES[dash])
-    return found
-
-
-def _colours(places: Sequence[int]) -> dict[int, str]:
-    """The colour of each method by its place among all, the first ones' own before the others'."""
-    found: dict[int, str] = {}
-    for place in sorted(places):
-        own = COLOURS[place % len(COLOURS)]
-        free = [colour for colour in COLOURS if colour not in found.values()]
-        found[place] = own if own in free or not free else free[0]
-    return found
 
 
 COLUMNS = (
@@ -141,13 +93,15 @@ def curve_chart(
         "solid": table[pruned & ~table["floor"] & ~table["hollow"]],
         "hollow": table[pruned & ~table["floor"] & table["hollow"]],
     }
-    look = styles(dict(zip(table["curve"], table["method"], strict=True)).items() if len(table) else (), methods)
+    styles = method_styles(
+        dict(zip(table["curve"], table["method"], strict=True)).items() if len(table) else (), methods
+    )
     there = set(data["lines"]["curve"])
     names = [name for name in dict.fromkeys((*order, *sorted(there))) if name in there]
     partial = next((cell for cell in cells if is_partial(cell)), None)
     title = f"mean of {partial['n_subsets']} of {partial['of_subsets']} subsets" if partial else "score"
     x, y = _x(table, log), {**_number("score"), "title": title, "scale": _height(table)}
-    layers = [*_control(data["control"], y), *_grey(x, y), *_lines(x, y, names, look, bright)]
+    layers = [*_control(data["control"], y), *_grey(x, y), *_lines(x, y, names, styles, bright)]
     return {
         "layer": [layer for layer in layers if len(data[layer["data"]["name"]])],
         "datasets": {name: _rows(some) for name, some in data.items() if len(some)},
@@ -218,10 +172,10 @@ def _grey(x: Spec, y: Spec) -> Iterator[Spec]:
 
 
 def _lines(
-    x: Spec, y: Spec, names: Sequence[str], look: dict[str, Style], bright: Sequence[str] | None
+    x: Spec, y: Spec, names: Sequence[str], styles: dict[str, Style], bright: Sequence[str] | None
 ) -> Iterator[Spec]:
     def styled(part: str) -> Spec:
-        scale = {"domain": list(names), "range": [getattr(look[name], part) for name in names]}
+        scale = {"domain": list(names), "range": [getattr(styles[name], part) for name in names]}
         return {"field": "curve", "type": "nominal", "scale": scale, "legend": LEGEND}
 
     def strength(strong: float, weak: float) -> Spec:

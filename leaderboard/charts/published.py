@@ -7,8 +7,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-#: mid-tones, to be read on a light and on a dark page
-BLUE, ORANGE, GREY = "#4c8bc9", "#d1802f", "#8b8f96"
+from leaderboard.charts.theme import BLUE, GREY, ORANGE
+
 HOLLOW: dict[str, Any] = {"filled": False, "strokeWidth": 2}
 
 

@@ -3,7 +3,6 @@ letters on a canvas: whatever a token holds, it is neither HTML nor markdown nor
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,8 +10,11 @@ import altair as alt
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from rich.cells import cell_len, set_cell_size
 
 from harness.safe_text import clean
+from leaderboard.charts.lines import Layered
+from leaderboard.charts.theme import BLUE, Theme
 
 #: columns of a line, of one grid and of two beside each other; their width in pixels, height of a line
 WIDTH, BESIDE, COLUMN, LINE = 108, 64, 7.2, 19
@@ -20,10 +22,8 @@ WIDTH, BESIDE, COLUMN, LINE = 108, 64, 7.2, 19
 RETURN = "↵"
 #: tokens in one view
 MOST_TOKENS = 2_000
-TEXT = {"light": "#31333f", "dark": "#fafafa"}
 #: heads of a map that has its figures written in
 MOST_HEADS = 10
-BLUE = "#3b82c4"
 
 
 class Spot(NamedTuple):
@@ -41,7 +41,7 @@ def layout(tokens: Sequence[str], width: int = WIDTH) -> list[Spot]:
     found, line, column = [], 0, 0
     for token in tokens:
         text = _visible(token, width)
-        wide = max(1, columns(text))
+        wide = max(1, cell_len(text))
         if column + wide > width and column:
             line, column = line + 1, 0
         found.append(Spot(line, column, column + wide, text))
@@ -51,18 +51,11 @@ def layout(tokens: Sequence[str], width: int = WIDTH) -> list[Spot]:
     return found
 
 
-def columns(text: str) -> int:
-    """Columns that a text takes in a monospaced font."""
-    return sum(0 if unicodedata.combining(mark) else 1 + (unicodedata.east_asian_width(mark) in "WF") for mark in text)
-
-
 def _visible(token: str, width: int) -> str:
     """The text of a token on one line, without control marks or turned directions, no wider than a line."""
     text = str(clean(token[: 4 * width])).replace("\n", RETURN).replace("\t", "→")
     text = "".join(mark if mark.isprintable() else "\ufffd" for mark in text)
-    while columns(text) > width:
-        text = text[:-2] + "…"
-    return text
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def token_table(
@@ -82,7 +75,7 @@ def token_table(
     return table
 
 
-def token_chart(table: pd.DataFrame, theme: str = "light", width: int = WIDTH) -> alt.LayerChart | alt.FacetChart:
+def token_chart(table: pd.DataFrame, theme: Theme, width: int = WIDTH) -> Layered:
     """Background and letters are the stronger the more heads kept a token; what all of them kept is underlined, what
     none of them did is struck through. The figure shows on hovering."""
     lines = int(table["line"].max()) + 1 if len(table) else 1
@@ -97,11 +90,10 @@ def token_chart(table: pd.DataFrame, theme: str = "light", width: int = WIDTH) -
     strength = alt.Opacity("kept:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[0.0, 0.55]))
     letters = alt.Opacity("kept:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[0.45, 1.0]))
     base = alt.Chart(table).encode(x=x, y=y)
-    colour = TEXT.get(theme, TEXT["light"])
     boxes = base.mark_rect(color=BLUE, cornerRadius=2).encode(x2="stop:Q", y2="end:Q", opacity=strength, tooltip=hover)
     # a mark that is not seen, but is there for the pointer where a box is clear
     catch = base.mark_rect(color=BLUE, opacity=0.001).encode(x2="stop:Q", y2="end:Q", tooltip=hover)
-    texts = base.mark_text(font="monospace", fontSize=12, align="left", baseline="middle", color=colour).encode(
+    texts = base.mark_text(font="monospace", fontSize=12, align="left", baseline="middle", color=theme.ink).encode(
         x=alt.X("ink:Q", axis=None, scale=alt.Scale(domain=[0, width], nice=False)),
         y=alt.Y("centre:Q", axis=None, scale=alt.Scale(domain=[lines, 0], nice=False)),
         text="text:N",
@@ -110,12 +102,12 @@ def token_chart(table: pd.DataFrame, theme: str = "light", width: int = WIDTH) -
     ruled = base.transform_calculate(low="datum.line + 0.93")
     under = (
         ruled.transform_filter("datum.kept >= 1")
-        .mark_rule(color=colour, strokeWidth=1)
+        .mark_rule(color=theme.ink, strokeWidth=1)
         .encode(y=alt.Y("low:Q", axis=None, scale=alt.Scale(domain=[lines, 0], nice=False)), x2="stop:Q")
     )
     struck = (
         base.transform_filter("datum.kept <= 0")
-        .mark_rule(color=colour, strokeWidth=1, opacity=0.6)
+        .mark_rule(color=theme.ink, strokeWidth=1, opacity=0.6)
         .encode(y=alt.Y("centre:Q", axis=None, scale=alt.Scale(domain=[lines, 0], nice=False)), x2="stop:Q")
     )
     layers = alt.layer(
@@ -135,7 +127,7 @@ def head_table(shares: NDArray[np.float64]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["layer", "head", "kept"])
 
 
-def head_chart(table: pd.DataFrame) -> alt.LayerChart | alt.FacetChart:
+def head_chart(table: pd.DataFrame) -> Layered:
     """Layer by head; with few heads the figures stand in the cells."""
     heads = int(table["head"].max()) + 1 if len(table) else 0
     x = alt.X("head:O", title="KV head", axis=alt.Axis(labelAngle=0, labelOverlap=False, orient="top"))

@@ -29,6 +29,10 @@ class Source(NamedTuple):
         """That of a line or a histogram."""
         return cls(row.method, row.options, row.window, str(row.sinks))
 
+    @classmethod
+    def of_cell(cls, cell: Any) -> Source:
+        return cls(cell["method"], cell["options"], cell["window"], str(cell["sinks"]))
+
 
 class Prompt(NamedTuple):
     """One context of a place (a benchmark and length) and what is known of its scores."""
@@ -42,20 +46,19 @@ class Prompt(NamedTuple):
 def told_table(prompts: Sequence[Prompt], tau: float) -> pd.DataFrame:
     """A row a prompt: ``place, subset, prompt, removed, least, most``."""
     found = []
-    for prompt in prompts:
-        least, likely, most = told(prompt.histogram, tau)
-        place = {"place": prompt.place, "subset": prompt.subset, "prompt": prompt.sample_id}
-        found.append({**place, "removed": likely, "least": least, "most": most})
+    for place, subset, sample, histogram in prompts:
+        least, likely, most = told(histogram, tau)
+        found.append((place, subset, sample, likely, least, most))
     return pd.DataFrame(found, columns=["place", "subset", "prompt", "removed", "least", "most"])
 
 
-def curves(prompts: Sequence[Prompt], by: str = "place") -> pd.DataFrame:
-    """What each threshold between two bins would remove, without an error of binning: a row a place (or subset) and
-    edge, ``name, tau, mean, low, high``, the last two the 10th and 90th percentile over its prompts."""
+def curves(prompts: Sequence[Prompt]) -> pd.DataFrame:
+    """What each threshold between two bins would remove, without an error of binning: a row per place and edge, ``name,
+    tau, mean, low, high``, the last two the 10th and 90th percentile over its prompts."""
     groups: dict[tuple[Any, ...], list[Histogram]] = {}
     for prompt in prompts:
         one = prompt.histogram
-        groups.setdefault((getattr(prompt, by), one.low, one.high, len(one.counts)), []).append(one)
+        groups.setdefault((prompt.place, one.low, one.high, len(one.counts)), []).append(one)
     tables = []
     for (name, *_), own in groups.items():
         below = np.stack([one.below for one in own])

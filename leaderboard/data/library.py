@@ -118,6 +118,11 @@ class Library:
         ]
         return sorted(groups, key=_place)
 
+    @cached_property
+    def methods(self) -> list[str]:
+        """All methods of all runs, sorted: what decides the style of each, so that it is the same on every page."""
+        return sorted({method for entry in self.entries for method in entry.methods})
+
     def board(self, group: Group) -> Board:
         """The cells, ranks, curves, pairs and alarms of a group; :class:`HarnessError` where a file broke meanwhile."""
         if group.key not in self._boards:
@@ -274,3 +279,15 @@ def readable(runs: Sequence[Reading]) -> tuple[list[Reading], list[str]]:
     if not sound:
         raise HarnessError(faults[0])
     return sound, [f"left out: {fault}" for fault in faults if fault]
+
+
+def lines_of(group: Group) -> list[Line]:
+    """The lines behind a group's board: each variant's from the first run that has it."""
+    where = (group.part.benchmark, group.part.length)
+    found: list[Line] = []
+    known: set[str] = set()
+    for run in readable([entry.reading for entry in group.entries])[0]:
+        own = [line for line in run.lines if (line.benchmark, line.length) == where]
+        found += [line for line in own if line.variant not in known]
+        known.update(line.variant for line in own)
+    return found

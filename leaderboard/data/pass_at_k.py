@@ -1,23 +1,19 @@
-"""Benchmarks with several drawn answers a problem: pass@k, what each rollout got right, answers cut off."""
+"""Benchmarks with several sampled answers per problem: pass@k, what each rollout got right, answers cut off."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import altair as alt
 import pandas as pd
 
 from harness.analysis.ranking import curve_name, level_of
 from harness.reporting.columns import settings
 from harness.results.run_folder import Line
-from leaderboard.charts.heatmap import level_name
-from leaderboard.charts.theme import Look, colours, shapes
+from leaderboard.data.levels import CONTROL, Cell, level_name
 
-Cell = dict[str, Any]
 CORRECT = "correct_rollout_"
-#: of :func:`passes`, beside what the cells' metrics add to them
+#: of :func:`pass_table`, beside what the cells' metrics add to them
 COLUMNS = (
     *("variant", "name", "level", "removed", "problems", "rollouts", "pass@1", "se", "low", "high"),
     *("answered", "at limit", "truncated"),
@@ -40,9 +36,9 @@ def truncated_shares(lines: Iterable[Line]) -> dict[str, float]:
     return {variant: cut[variant] / count for variant, count in counts.items()}
 
 
-def passes(cells: Sequence[Cell], truncated: dict[str, float]) -> pd.DataFrame:
-    """A row an overall cell: pass@k in per cent, the standard error of pass@1 and its reach, problems that each rollout
-    got right, shares (0 to 1) of answers with a boxed result, at their limit, and truncated."""
+def pass_table(cells: Sequence[Cell], truncated: dict[str, float]) -> pd.DataFrame:
+    """A row per overall cell: pass@k in per cent, the standard error of pass@1 and its range, problems that each
+    rollout got right, shares (0 to 1) of answers with a final result, at their limit, and truncated."""
     found = []
     for cell in cells:
         metrics = cell["metrics"]
@@ -52,7 +48,7 @@ def passes(cells: Sequence[Cell], truncated: dict[str, float]) -> pd.DataFrame:
         found.append(
             {
                 "variant": cell["variant"],
-                "name": curve_name(cell) if level_of(cell) else "full cache",
+                "name": curve_name(cell) if level_of(cell) else CONTROL,
                 "level": level_name(level_of(cell)),
                 "removed": cell["removed_mean"],
                 "problems": cell["n"],
@@ -75,28 +71,7 @@ def _counts(metric: str) -> bool:
     return metric.startswith(CORRECT) and metric.removeprefix(CORRECT).isdigit()
 
 
-def how_drawn(cells: Sequence[Cell]) -> str:
+def sampling(cells: Sequence[Cell]) -> str:
     """Rollouts, sampling and limit, in words."""
     overall = [{"rollouts": 1, **cell} for cell in cells if cell["subset"] is None and cell["n"]]
     return settings(overall[:1], None) if overall else ""
-
-
-def pass_chart(table: pd.DataFrame, look: Look) -> alt.LayerChart | alt.FacetChart:
-    """A row a variant: pass@1 filled with its standard error, the other pass@k hollow."""
-    kinds = [name for name in table.columns if name.startswith("pass@")]
-    order = list(table["variant"])
-    long = table.melt(["variant", "level", "low", "high", "problems", "rollouts"], kinds, "name", "value").dropna(
-        subset="value"
-    )
-    y = alt.Y("variant:N", sort=order, title=None, scale=alt.Scale(domain=order), axis=alt.Axis(labelLimit=320))
-    x = alt.X("value:Q", title="per cent", scale=alt.Scale(domain=[0, 100]))
-    hover = ["variant", "name", alt.Tooltip("value:Q", format=".1f"), "low", "high", "problems", "rollouts"]
-    errors = alt.Chart(table.dropna(subset=["low", "high"])).mark_rule(strokeWidth=2, color=look.quiet)
-    points = alt.Chart(long).mark_point(size=90, strokeWidth=2)
-    filled = alt.condition("datum.name == 'pass@1'", alt.value(1.0), alt.value(0.0))
-    return alt.layer(
-        errors.encode(y=y, x=alt.X("low:Q"), x2="high:Q"),
-        points.encode(
-            x=x, y=y, color=colours(kinds, "figure"), shape=shapes(kinds, "figure"), fillOpacity=filled, tooltip=hover
-        ),
-    ).properties(height=alt.Step(26))

@@ -107,7 +107,7 @@ class Published(_Strict):
     def _known(self) -> Published:
         unknown = sorted({entry.source.paper for entry in self.entries} - self.papers.keys())
         if unknown:
-            raise ValueError(f"source {unknown[0]!r} is no paper of the file; papers: {', '.join(self.papers)}")
+            raise ValueError(f"source {unknown[0]!r} is not a paper of the file; papers: {', '.join(self.papers)}")
         return self
 
     @property

@@ -200,7 +200,7 @@ def _why_no_texts(masks: StoredMasks) -> str:
             "model: no text can be shown."
         )
     return (
-        f"The contexts of {name} are not stored with a run, since they may not be shipped with it. Give the rows that "
+        f"The contexts of {name} are not stored with a run, since they may not be redistributed. Give the rows that "
         "it was run on (--data) to see them."
     )
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from statistics import fmean
 from typing import NamedTuple
 
-import altair as alt
 import pandas as pd
 
 from harness.analysis.ranking import curve_name
 from harness.analysis.summary import removed_of
 from harness.results.run_folder import AVERAGED, Line
-from leaderboard.charts.curves import CONTROL, GREY, styles
+from leaderboard.data.levels import CONTROL
 
 COLUMNS = ["curve", "method", "variant", "removed", "value", "low", "high", "samples"]
 
@@ -55,28 +54,3 @@ def measured(lines: Iterable[Line], figure: Figure) -> pd.DataFrame:
         samples = len({one.sample_id for _, _, one in some})
         rows.append([curve, line.method, variant, removed, fmean(values), min(values), max(values), samples])
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def speed_chart(table: pd.DataFrame, figure: Figure, methods: Sequence[str]) -> alt.LayerChart | alt.FacetChart:
-    """The figure over the measured removed fraction, a line a curve in the look that its method has on all pages; the
-    full cache is a dashed rule."""
-    pruned, control = table[table["curve"] != CONTROL], table[table["curve"] == CONTROL]
-    curves = list(dict.fromkeys(zip(pruned["curve"], pruned["method"], strict=True)))
-    looks = styles(curves, methods)
-    names = list(looks)
-
-    def scale(part: str) -> alt.Scale:
-        return alt.Scale(domain=names, range=[getattr(looks[name], part) for name in names])
-
-    hover = ["variant", "removed", "value", "low", "high", "samples"]
-    x = alt.X("removed:Q", title="removed fraction, measured", scale=alt.Scale(domain=[0, 1]))
-    y = alt.Y("value:Q", title=figure.axis, scale=alt.Scale(zero=True))
-    color = alt.Color("curve:N", title="method", scale=scale("colour"))
-    base = alt.Chart(pruned).encode(x=x, y=y, color=color)
-    return alt.layer(
-        base.mark_line().encode(strokeDash=alt.StrokeDash("curve:N", title="method", scale=scale("dash"))),
-        base.mark_point(size=70, filled=True).encode(
-            shape=alt.Shape("curve:N", title="method", scale=scale("shape")), tooltip=hover
-        ),
-        alt.Chart(control).mark_rule(strokeDash=[7, 5], color=GREY).encode(y="value:Q", tooltip=hover),
-    ).properties(height=300)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean
@@ -11,9 +10,8 @@ from typing import Any, NamedTuple
 
 from harness.analysis.boards import Board
 from harness.analysis.ranking import curve_name, is_partial, level_of
-from harness.reporting.board_tables import level_text
+from leaderboard.data.levels import Cell, Level, row_names
 
-Cell = dict[str, Any]
 #: removed fractions at which all curves are read off
 AT = (0.5, 0.75)
 #: a measured fraction so near counts as the one looked for
@@ -64,26 +62,6 @@ class Standing:
         return fmean(known) if known else self.area
 
 
-def row_names(cells: Iterable[Cell]) -> dict[str, str]:
-    """The name of each variant in a table: its curve's; its own where two of a curve are at one level, as two
-    thresholds chosen for the same removed fraction are."""
-    known = {cell["variant"]: (curve_name(cell), level_of(cell)) for cell in cells}
-    count = Counter(known.values())
-    return {variant: variant if count[place] > 1 else place[0] for variant, place in known.items()}
-
-
-def number(value: float) -> str:
-    """In few digits; in all where the few would be another number."""
-    few = f"{value:g}"
-    return few if float(few) == value else repr(value)
-
-
-def exact(level: tuple[str, Any] | None) -> str:
-    """A level as a column has it, but with all its digits where the few of a column would be another level."""
-    text, value = level_text(level), level[1] if level else None
-    return text.removesuffix(f"{value:g}") + number(value) if isinstance(value, float | int) else text
-
-
 def read_off(points: Sequence[tuple[float, float]], removed: float, log: bool = False) -> ReadOff | None:
     """The score at a removed fraction, from measured ``(removed, score)`` points; None beyond them. ``log``: on the
     straight line between the logarithms of two scores, where both are over 0."""
@@ -112,7 +90,7 @@ ALARMS = {
 
 def standings(
     board: Board,
-    level: tuple[str, Any] | None,
+    level: Level | None,
     shows: Callable[[Cell], bool] = lambda cell: True,
     stale: Mapping[str, str] | None = None,
 ) -> list[Standing]:

@@ -6,16 +6,23 @@ has less to say.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-import numpy as np
 import pandas as pd
 
+from harness.analysis.boards import Board
+from harness.analysis.ranking import level_of
 from harness.analysis.summary import removed_of
+from harness.reporting.board_tables import difference
 from harness.results.run_folder import AVERAGED, Line
 from harness.results.score_histograms import Histogram, Told, told
 from leaderboard.data.histograms import Prompt, Source
+from leaderboard.data.levels import Cell, exact
+
+#: of :func:`measured_points`
+POINTS = ["name", "tau", "removed", "score", "low", "high", "full"]
 
 
 def by_threshold(line: Line, source: Source) -> bool:
@@ -29,7 +36,7 @@ def _is_threshold(line: Line) -> bool:
 
 
 def measured(lines: Iterable[Line], source: Source, tau: float) -> pd.DataFrame:
-    """A row a prompt that was run at ``tau``: ``subset, prompt, removed, score``; means over its questions and
+    """A row per prompt that was run at ``tau``: ``subset, prompt, removed, score``; means over its questions and
     rollouts. ``removed`` is the x-axis' figure: of the context in phase prefill, the mean over time otherwise."""
     groups: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
@@ -40,21 +47,28 @@ def measured(lines: Iterable[Line], source: Source, tau: float) -> pd.DataFrame:
         removed = [value for line in own if (value := removed_of(line)) is not None]
         scores = [line.score for line in own if line.score is not None]
         if removed:
-            score = fmean(scores) if scores else None
-            found.append({"subset": own[0].subset, "prompt": context, "removed": fmean(removed), "score": score})
+            found.append((own[0].subset, context, fmean(removed), fmean(scores) if scores else None))
     return pd.DataFrame(found, columns=["subset", "prompt", "removed", "score"])
+
+
+def measured_everywhere(
+    lines: Mapping[str, Iterable[Line]], source: Source, tau: float, by_subset: bool
+) -> pd.DataFrame:
+    """:func:`measured` of each place, with its name, or that of place and subset, as ``name``."""
+    parts = []
+    for place, own in lines.items():
+        part = measured(own, source, tau)
+        names = [_joined(place, subset, len(lines)) if by_subset else place for subset in part["subset"]]
+        parts.append(part.assign(name=names))
+    return pd.concat(parts, ignore_index=True)
 
 
 def spread(table: pd.DataFrame, by: str) -> pd.DataFrame:
     """Mean, ends and quartiles of ``removed`` for each value of ``by``: ``name, prompts, mean, min, q25, median, q75,
     max``, in the order in which they appear."""
-    found = []
-    for name in dict.fromkeys(table[by]):
-        own = table.loc[table[by] == name, "removed"].to_numpy(dtype=float)
-        low, q25, median, q75, high = (float(value) for value in np.quantile(own, [0, 0.25, 0.5, 0.75, 1]))
-        row = {"name": name, "prompts": len(own), "mean": float(own.mean()), "min": low, "q25": q25}
-        found.append({**row, "median": median, "q75": q75, "max": high})
-    return pd.DataFrame(found, columns=["name", "prompts", "mean", "min", "q25", "median", "q75", "max"])
+    found = table.astype({"removed": float}).groupby(by, sort=False)["removed"].describe().drop(columns="std")
+    found = found.rename_axis("name").reset_index().astype({"count": int})
+    return found.rename(columns={"count": "prompts", "25%": "q25", "50%": "median", "75%": "q75"})
 
 
 def thresholds(lines: Iterable[Line], source: Source) -> dict[float, float | None]:
@@ -107,3 +121,62 @@ def check(prompts: Sequence[Prompt], lines: Mapping[str, Iterable[Line]], source
                 }
             )
     return pd.DataFrame(found, columns=["place", "tau", "prompts", "measured", "told", "largest", "outside"])
+
+
+def budget_cells(cells: Iterable[Cell], method: str, options: str) -> list[Cell]:
+    """The overall cells of a method under its budgets, by budget; none where fewer than two budgets were run."""
+    own = [
+        cell
+        for cell in cells
+        if (cell["subset"], cell["method"], cell["options"]) == (None, method, options)
+        and level_of(cell) is not None
+        and None not in (cell["removed_mean"], cell["score"])
+    ]
+    return own if len({cell["budget"] for cell in own}) > 1 else []
+
+
+def budget_pairs(board: Board, variants: set[str]) -> list[dict[str, str | int]]:
+    """The paired differences of two budgets at one level."""
+    return [
+        {
+            "level": exact((pair["asked"]["kind"], pair["asked"]["value"])),
+            "a": pair["a"],
+            "b": pair["b"],
+            "a − b": difference(pair),
+            "samples": pair["n"],
+        }
+        for pair in board.pairs
+        if pair["against"] == "level" and {pair["a"], pair["b"]} <= variants
+    ]
+
+
+def measured_points(boards: Mapping[str, Board], source: Source, by_subset: bool) -> pd.DataFrame:
+    """The thresholds that were run (phase prefill, question not in view), lowest first, with columns
+    :data:`POINTS`; ``full`` is the control's score."""
+    found = []
+    for place, board in boards.items():
+        full = {cell["subset"]: cell["score"] for cell in board.cells if cell["level_kind"] == "none"}
+        for cell in board.cells:
+            run = (cell["budget"], cell["level_kind"], cell["phase"], cell["query_mode"])
+            if (
+                run != ("threshold", "threshold", "prefill", "agnostic")
+                or (cell["subset"] is not None) != by_subset
+                or Source.of_cell(cell) != source
+                or None in (cell["removed_mean"], cell["score"])
+                or not math.isfinite(tau := float(cell["level"]))
+            ):
+                continue
+            name = _joined(place, cell["subset"], len(boards)) if by_subset else place
+            figures = (cell["removed_mean"], cell["score"], cell["low"], cell["high"], full.get(cell["subset"]))
+            found.append((name, tau, *figures))
+    table = pd.DataFrame(found, columns=POINTS).astype(dict.fromkeys(POINTS[1:], float))
+    return table.sort_values("tau", kind="stable", ignore_index=True)
+
+
+def by_subset(prompts: Iterable[Prompt], several: int) -> list[Prompt]:
+    """Prompts with their subset as place; with their place too where there are ``several``."""
+    return [prompt._replace(place=_joined(prompt.place, prompt.subset, several)) for prompt in prompts]
+
+
+def _joined(place: str, subset: str, several: int) -> str:
+    return f"{place}, {subset}" if several > 1 else subset

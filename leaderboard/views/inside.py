@@ -14,8 +14,8 @@ from leaderboard.charts.tokens import BESIDE, MOST_TOKENS, WIDTH, head_chart, he
 from leaderboard.data.library import Group
 from leaderboard.data.sample_diff import differing, side_by_side, variants_of
 from leaderboard.data.sample_view import SampleView, sample_view, samples_with_masks
-from leaderboard.escaping import brief
-from leaderboard.views.layout import View, frame, guarded, pick, plain
+from leaderboard.escaping import brief, plain
+from leaderboard.views.layout import View, current_theme, frame, guarded, pick
 
 #: letters of an answer or a question that are shown
 MOST_LETTERS = 4_000
@@ -116,7 +116,7 @@ def _answers(own: Sequence[Line], shown: Sequence[str]) -> None:
             st.markdown(f"**{plain(label)}**")
             lines = [line for line in own if line.variant == label]
             if not lines:
-                st.caption("has no line of this sample")
+                st.caption("no line of this sample")
             for line in lines:
                 score = "no score" if line.score is None else f"score {line.score:g}"
                 removed = "" if line.removed_context is None else f", {line.removed_context:.1%} of the context removed"
@@ -139,9 +139,9 @@ def _masks(run: Reading, sample: str, masked: set[str], labels: Sequence[str]) -
         some = "this sample" if masked else "this run"
         st.info(
             f"No masks of {some} are stored. The run's own command with one more flag stores those of the first N "
-            "samples of each subset; answers that are there are not made again:"
+            "samples per subset; answers that are there are not recomputed:"
         )
-        st.code("python -m harness run ... --store-masks 5", language="bash")
+        st.code("kvprune run ... --store-masks 5", language="bash")
         return
     view = sample_view(run, sample)
     if view.tokens is None:
@@ -183,10 +183,9 @@ def _kept(view: SampleView, label: str, start: int, width: int) -> None:
         return
     if not shown.agrees:
         st.warning("The stored mask keeps another number of pairs than the line says: they are not of one run.")
-    theme = st.context.theme.type or "light"
     tokens = token_table(view.share_by_token(label), view.tokens, view.prefix, start, width)
     st.altair_chart(
-        token_chart(tokens, theme, width),
+        token_chart(tokens, current_theme(), width),
         theme=None,
         width="content",
         key=f"tokens-{label}",
@@ -203,7 +202,7 @@ def _differences(lines: Sequence[Line], a: str, b: str, masked: set[str]) -> Non
     better = sum((pair.change or 0) > 0 for pair in found)
     worse = sum((pair.change or 0) < 0 for pair in found)
     st.caption(
-        f"{plain(b)} against {plain(a)}: other scores on {len(found)} of {len(pairs)} samples, {better} better and "
+        f"{plain(b)} against {plain(a)}: different scores on {len(found)} of {len(pairs)} samples, {better} better and "
         f"{worse} worse. Choose a row to look at it."
     )
     if not found:

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from harness.errors import HarnessError
+from leaderboard.charts.theme import DARK, LIGHT, Theme
 from leaderboard.data.discovery import stamps
 from leaderboard.data.library import Group, Library, distinct, open_library
 from leaderboard.escaping import brief, plain
-
-__all__ = ["ALL", "RESULTS", "View", "brief", "frame", "guarded", "pick", "plain", "results", "sidebar"]
 
 LOG = logging.getLogger(__name__)
 #: folders to read, separated as in PATH, where the app was given none as arguments after ``--``
@@ -103,6 +102,11 @@ def guarded(what: str) -> Iterator[None]:
         st.error(f"{plain(what)} cannot be shown: {plain(type(error).__name__)}: {plain(error, 600)}")
 
 
+def current_theme() -> Theme:
+    """That of the reader's browser; light where it is not known."""
+    return DARK if st.context.theme.type == "dark" else LIGHT
+
+
 def pick(view: View, label: str = "Board", key: str = "board") -> Group:
     """One of the groups that pass the filters, by a box whose choice is kept in the address."""
     by_key = {group.key: group for group in view.groups}
@@ -152,8 +156,7 @@ def _filtered(library: Library) -> View:
             chosen[key] = ALL if picked is None else picked
             if chosen[key] != ALL:
                 groups = [group for group in groups if chosen[key] in map(brief, of(group))]
-        names = sorted({method for group in library.groups for entry in group.entries for method in entry.methods})
-        names = [name for name in names if name != "full"]
+        names = [name for name in library.methods if name != "full"]
         methods = st.multiselect("Show methods", names, key=METHODS, bind="query-params", placeholder="all")
         if methods:
             groups = [group for group in groups if any(set(methods) & set(entry.methods) for entry in group.entries)]
@@ -192,4 +195,4 @@ def _nothing(library: Library, paths: Sequence[Path]) -> None:
         return
     where = ", ".join(path.name or str(path) for path in paths)
     st.info(f"No runs in {plain(where)}. Make one, then reload this page:")
-    st.code("python -m harness run --method kvzap", language="bash")
+    st.code("kvprune run --method kvzap", language="bash")

@@ -7,10 +7,30 @@ import streamlit as st
 from harness.results.method_cards import Card, cards
 from leaderboard.data.criteria import NOT_MEASURED, fidelity_group, rows
 from leaderboard.data.method_cards import plugin_cards
-from leaderboard.views.layout import View, frame, guarded, pick, plain
+from leaderboard.escaping import plain
+from leaderboard.views.layout import View, frame, guarded, pick
 
 
-def criteria(view: View, known: list[Card]) -> None:
+def page() -> None:
+    view = frame("Methods", "What each method does, what it needs, and how it meets four criteria.", without_runs=True)
+    known: list[Card] = []
+    with guarded("The built-in methods"):
+        known += cards()
+    with guarded("The methods of plugins"):
+        known += plugin_cards(view.library.entries, [card.name for card in known])
+    if view.methods:
+        known = [card for card in known if card.control or card.name in view.methods]
+    with guarded("The four criteria"):
+        _criteria(view, known)
+    st.subheader("Cards", anchor=False)
+    left, right = st.columns(2, gap="medium")
+    for place, card in enumerate(known):
+        with (left, right)[place % 2], guarded(card.name):
+            _card(card)
+    _how_to_add()
+
+
+def _criteria(view: View, known: list[Card]) -> None:
     st.subheader("Four criteria", anchor=False)
     st.markdown(
         "The KVzap paper ([arXiv 2601.07891](https://arxiv.org/abs/2601.07891)) asks four things of a method: "
@@ -24,13 +44,12 @@ def criteria(view: View, known: list[Card]) -> None:
         cells = [cell for cell in view.library.board(group).cells if view.shows(cell)]
         other = fidelity_group(group, view.groups)
         kl_cells = [cell for cell in view.library.board(other).cells if view.shows(cell)] if other else []
-        where = (
-            f"from {plain(other.title)}" if other else "not measured: no fidelity run of the model passes the filters"
-        )
+        none = "not measured: no fidelity run of the model passes the filters"
+        where = f"from {plain(other.title)}" if other else none
         st.caption(
-            f"Scores from {plain(group.title)}; KL, in nats a token, {where}. “≈” lies between two measured levels "
-            f"of a curve; outside of them it says “{NOT_MEASURED}”. Costs are what a method's class declares, unless "
-            "a run has timed it."
+            f"Scores from {plain(group.title)}; KL, in nats per token, {where}. ≈: interpolated between two measured "
+            f"levels of a curve; outside of them: “{NOT_MEASURED}”. Costs are declared by the method's class, unless a "
+            "run has timed it."
         )
     table = rows(known, cells, kl_cells)
     names = list(table[0]) if table else []
@@ -46,7 +65,7 @@ def criteria(view: View, known: list[Card]) -> None:
     )
 
 
-def show(card: Card) -> None:
+def _card(card: Card) -> None:
     with st.container(border=True):
         mark = " :violet-badge[plugin]" if card.plugin else ""
         st.markdown(f"#### {plain(card.name)}{mark}")
@@ -83,33 +102,20 @@ def _others(card: Card) -> str:
     return ", ".join(budget for budget in card.budgets if budget != card.budget)
 
 
-view = frame("Methods", "What each method does, what it needs, and how it meets four criteria.", without_runs=True)
-known: list[Card] = []
-with guarded("The built-in methods"):
-    known += cards()
-with guarded("The methods of plugins"):
-    known += plugin_cards(view.library.entries, [card.name for card in known])
-if view.methods:
-    known = [card for card in known if card.control or card.name in view.methods]
+def _how_to_add() -> None:
+    st.subheader("Add a method, submit results", anchor=False)
+    st.markdown(
+        "A method is one class with one function, in a file or a package of its own; nothing here is edited for it. "
+        "`docs/add-a-method.md` explains it with code that runs: scores, options, protection, pruning while decoding, "
+        "extra passes. Check it in seconds, then run it beside others:"
+    )
+    st.code(
+        "kvprune check-method vnorm --plugin vnorm.py\nkvprune run --method vnorm,knorm,kvzap --plugin vnorm.py",
+        language="bash",
+    )
+    st.markdown("To submit results, add the run folder to `results/` in a pull request, after it has passed:")
+    st.code("kvprune validate results/YOUR-RUN", language="bash")
 
-with guarded("The four criteria"):
-    criteria(view, known)
-st.subheader("Cards", anchor=False)
-left, right = st.columns(2, gap="medium")
-for place, card in enumerate(known):
-    with (left, right)[place % 2], guarded(card.name):
-        show(card)
 
-st.subheader("Add a method, submit results", anchor=False)
-st.markdown(
-    "A method is one class with one function, in a file or a package of its own; nothing here is edited for it. "
-    "`docs/add-a-method.md` goes through it with code that runs: scores, options, protection, pruning while decoding, "
-    "extra passes. Check it in seconds, then run it beside others:"
-)
-st.code(
-    "python -m harness check-method vnorm --plugin vnorm.py\n"
-    "python -m harness run --method vnorm,knorm,kvzap --plugin vnorm.py",
-    language="bash",
-)
-st.markdown("To submit results, add the run folder to `results/` in a pull request, after it has passed:")
-st.code("python -m harness validate results/YOUR-RUN", language="bash")
+if __name__ == "__main__":
+    page()

@@ -10,11 +10,12 @@ import streamlit as st
 from harness.analysis.boards import Board
 from leaderboard.charts.curves import MOST_BRIGHT, curve_chart, points
 from leaderboard.data import method_code
+from leaderboard.data.levels import Level, exact
 from leaderboard.data.library import Group, distinct
-from leaderboard.data.standings import Standing, exact, standings
-from leaderboard.escaping import brief
-from leaderboard.views.layout import View, frame, guarded, plain
-from leaderboard.views.overview_table import Level, counted, show_table
+from leaderboard.data.standings import Standing, standings
+from leaderboard.escaping import brief, plain
+from leaderboard.views.layout import View, frame, guarded
+from leaderboard.views.overview_table import counted, show_table
 
 #: boards shown at first, and more with each press of the button
 FEW = 4
@@ -30,12 +31,11 @@ def page() -> None:
         "same batch.",
     )
     log, level = _controls(view)
-    methods = sorted({method for group in view.library.groups for entry in group.entries for method in entry.methods})
     count = _count(len(view.groups))
     names = distinct(view.groups, lambda group: group.title)
     for group in view.groups[:count]:
         with st.container(gap="small"):
-            _shown(view, group, names[group.key], log, level, methods)
+            _shown(view, group, names[group.key], log, level)
     if count < len(view.groups):
         _more(view.groups, count)
 
@@ -85,14 +85,14 @@ def _more(groups: Sequence[Group], count: int) -> None:
         st.dataframe(rows, hide_index=True, key="below")
 
 
-def _shown(view: View, group: Group, name: str, log: bool, level: Level | None, methods: Sequence[str]) -> None:
+def _shown(view: View, group: Group, name: str, log: bool, level: Level | None) -> None:
     with guarded(group.title):
         board = view.library.board(group)
         rows = standings(board, level, view.shows, method_code.stale(board))
         cells = [cell for cell in board.cells if view.shows(cell)]
         st.subheader(plain(name), anchor=False)
         st.caption(_facts(board))
-        _chart(board, group, cells, rows, log, methods)
+        _chart(board, group, cells, rows, log, view.library.methods)
         show_table(board, group, rows, level)
 
 

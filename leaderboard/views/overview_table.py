@@ -13,18 +13,16 @@ import streamlit as st
 from harness.analysis.boards import Board
 from harness.analysis.ranking import is_partial
 from harness.reporting import render
-from leaderboard.charts.curves import CONTROL
 from leaderboard.data import method_code
+from leaderboard.data.levels import CONTROL, Level, control_of, exact
 from leaderboard.data.library import Group
-from leaderboard.data.standings import AT, ReadOff, Standing, exact
-from leaderboard.escaping import brief
-from leaderboard.views.layout import plain
+from leaderboard.data.standings import AT, ReadOff, Standing
+from leaderboard.escaping import brief, plain
 
 #: rows of a table that are shown without scrolling
 MOST_ROWS = 30
 NOT_MEASURED = "not measured"
 SCORE = "Score"
-Level = tuple[str, Any]
 
 
 def counted(count: int, what: str) -> str:
@@ -35,8 +33,9 @@ def show_table(board: Board, group: Group, rows: Sequence[Standing], level: Leve
     partial = next((cell for cell in board.cells if is_partial(cell)), None)
     named = f"Mean of {partial['n_subsets']} of {partial['of_subsets']}" if partial else SCORE
     costs, memory = method_code.costs(board), _memory(board)
-    control = [cell for cell in board.cells if cell["subset"] is None and cell["level_kind"] == "none"][:1]
-    table = [*(_control_row(cell, named) for cell in control), *(_row(row, named, costs, memory) for row in rows)]
+    control = control_of(board.cells)
+    table = [] if control is None else [_control_row(control, named)]
+    table += [_row(row, named, costs, memory) for row in rows]
     if not table:
         return
     st.dataframe(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,15 @@ from harness.errors import HarnessError
 from harness.results import mask_file
 from harness.results.mask_file import About
 from leaderboard.data.sample_view import Place, sample_view, samples_with_masks, split
-from tests.harness.driving import ROOT
 from tests.harness.made_runs import FULL, KNORM, lines_of, write_run
 
 SAMPLE = "toy/red/64/0/0"
 SHAPE = (2, 3, 8)
+#: the six tokens behind the template's two
+HOSTILE = (
+    *("<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "[a](javascript:alert(1))"),
+    *("$$x$$", "\u202eoops", "\0\n"),
+)
 
 
 def masks_of(folder: Path, sample: str = SAMPLE, **more: Any) -> Path:
@@ -132,14 +134,6 @@ def test_damaged_items_are_told_of(folder: Path, row: dict[str, Any]) -> None:
         sample_view(read(folder), SAMPLE)
 
 
-def test_records_of_another_form_are_told_of(folder: Path) -> None:
-    (folder / "items.jsonl").write_text(json.dumps({"sample_id": SAMPLE}) + "\n", encoding="utf-8")
-    masks_of(folder)
-    for look in (samples_with_masks, lambda run: sample_view(run, SAMPLE)):
-        with pytest.raises(HarnessError, match=r"is damaged|records that cannot be read"):
-            look(read(folder))
-
-
 def test_split_puts_the_text_behind_the_template() -> None:
     assert split("abcd", [3, 2, 1, 2, 1], 2) == ("···", "··", "a", "bc", "d")
     assert split("abcd", [3, 3, 2, 1], 2) == ("···", "··a", "bc", "d")  # a token over the border
@@ -148,9 +142,3 @@ def test_split_puts_the_text_behind_the_template() -> None:
     assert split("abcd", [1, 1, 3], 0) is None
     assert split("abcd", [3, 2, 9], 2) is None
     assert split("", [2, 1], 2) == ("··", "·")
-
-
-def test_looking_inside_needs_no_torch() -> None:
-    watch = "import sys, leaderboard.inside\nassert not {'torch', 'transformers', 'streamlit'} & set(sys.modules)\n"
-    done = subprocess.run([sys.executable, "-c", watch], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")

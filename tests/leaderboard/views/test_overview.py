@@ -25,7 +25,7 @@ from tests.harness.made_runs import FULL, KVZAP, both, edit_json, lines_of, writ
 
 #: longest name that a run folder may have in its records
 MOST_NAME = 1_000
-PAGE = Path(__file__).parents[2] / "leaderboard" / "views" / "overview.py"
+PAGE = Path(__file__).parents[3] / "leaderboard" / "views" / "overview.py"
 HOSTILE = (
     "<script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",

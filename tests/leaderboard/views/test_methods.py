@@ -22,7 +22,7 @@ from leaderboard.data.standings import read_off
 from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, both, edit_json, lines_of, write_run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "leaderboard" / "views" / "methods.py"
 HOSTILE = "evil](javascript:alert(1)) <img src=x onerror=alert(1)> $$x$$ :red[x]"
 
@@ -176,24 +176,24 @@ def _criteria(app: AppTest) -> Any:
 
 
 def test_the_page_shows_criteria_and_a_card_of_each_method(page: Any) -> None:
-    app = page(COMMITTED)
+    app = page("methods", COMMITTED)
     table = _criteria(app).set_index("method")
     assert table.loc["streaming_llm head", "cost in prefill"] == "none"
     assert table.loc["kvzip global", "KL at 50% removed"] == NOT_MEASURED
     headings = [one.value for one in app.markdown if one.value.startswith("####")]
     assert len(headings) == len(cards())
-    assert any("python -m harness validate" in block.value for block in app.code)
+    assert any("kvprune validate" in block.value for block in app.code)
 
 
 def test_without_any_run_the_cards_are_there(page: Any, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
-    app = page(tmp_path / "none")
+    app = page("methods", tmp_path / "none")
     assert len([one for one in app.markdown if one.value.startswith("####")]) == len(cards())
     assert (_criteria(app)["score at 50% removed"] == NOT_MEASURED).all()
 
 
 def test_a_hostile_plugin_name_is_shown_letter_by_letter(page: Any, tmp_path: Path) -> None:
-    app = page(_with_plugin(tmp_path, HOSTILE))
+    app = page("methods", _with_plugin(tmp_path, HOSTILE))
     heading = next(one.value for one in app.markdown if one.value.startswith("####") and "evil" in one.value)
     live = re.sub(r"\\.", "", heading)  # what is escaped has no meaning
     assert "](" not in live and "<img" not in live and "$$" not in live and ":red[" not in live

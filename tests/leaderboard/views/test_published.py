@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
-from streamlit.testing.v1 import AppTest
 
 from harness.errors import HarnessError
+from harness.models.known_shapes import SHAPES
 from leaderboard.data.published import FILE, load, results_table, rollout_points, table
+from methods.kvzap.overhead import overhead
+from tests.leaderboard.conftest import Page
 
-PAGE = Path(__file__).parents[2] / "leaderboard" / "views" / "published.py"
 QWEN8, LLAMA, QWEN32 = "Qwen3-8B", "Llama-3.1-8B-Instruct", "Qwen3-32B"
 #: arXiv 2601.07891: full -> pruned
 RESULTS = {
@@ -24,19 +25,15 @@ RESULTS = {
 SETTINGS = {QWEN8: "MLP, tau -4", LLAMA: "linear, tau -7", QWEN32: "MLP, tau -4"}
 
 
-def test_results_are_the_papers() -> None:
+def test_figures_are_the_papers() -> None:
     published = load()
     found: dict[str, dict[str, Any]] = {}
     for one in published.results:
         assert one.setting == SETTINGS[one.model]
         found.setdefault(one.benchmark, {})[one.model] = (one.full, one.pruned)
     assert found == RESULTS
-    assert {one.model: one.mean for one in published.removed} == {QWEN8: 0.72, LLAMA: 0.67, QWEN32: 0.63}
     assert [one.note for one in published.results if one.full is None] == ["not run"]
-
-
-def test_the_other_figures_are_the_papers() -> None:
-    published = load()
+    assert {one.model: one.mean for one in published.removed} == {QWEN8: 0.72, LLAMA: 0.67, QWEN32: 0.63}
     surrogates = {one.model: (one.parameters, one.r2_linear, one.r2_mlp) for one in published.surrogates}
     assert surrogates == {QWEN8: ("76M", 0.671, 0.711), LLAMA: ("1.1M", 0.743, 0.772), QWEN32: ("210M", 0.629, 0.668)}
     assert {(one.model, one.setting): one.solved for one in published.rollouts} == {
@@ -49,20 +46,13 @@ def test_the_other_figures_are_the_papers() -> None:
     }
     assert {one.setting: one.removed for one in published.rollouts if one.removed} == {"linear, tau -3": 0.96}
     assert {one.window: one.score for one in published.windows} == {0: 28, 128: 62, 512: 62}
-    assert {(one.model, one.kind): one.percent for one in published.overheads} == {
-        (QWEN8, "MLP"): 1.09,
-        (QWEN8, "linear"): 0.02,
-        (LLAMA, "MLP"): 0.96,
-        (QWEN32, "MLP"): 0.67,
-        (QWEN32, "linear"): 0.01,
-    }
+    overheads = {(one.model, one.kind): one.percent for one in published.overheads}
+    of_8b = {(QWEN8, "MLP"): 1.09, (QWEN8, "linear"): 0.02, (LLAMA, "MLP"): 0.96}
+    assert overheads == {**of_8b, (QWEN32, "MLP"): 0.67, (QWEN32, "linear"): 0.01}
 
 
 def test_overheads_are_those_that_the_shapes_give() -> None:
     """A second source: the paper's formula on the models' published dimensions."""
-    from harness.models.known_shapes import SHAPES
-    from methods.kvzap.overhead import overhead
-
     shapes = {shape.name.split("/")[-1]: shape for shape in SHAPES}
     for one in load().overheads:
         shape = shapes[one.model]
@@ -75,8 +65,7 @@ def test_every_entry_has_a_source() -> None:
     published = load()
     assert len(published.entries) == 12 + 3 + 3 + 6 + 3 + 5
     for entry in published.entries:
-        assert entry.source.place.strip()
-        assert published.source(entry).startswith("arXiv 2601.07891, ")
+        assert entry.source.place.strip() and published.source(entry).startswith("arXiv 2601.07891, ")
     for entries in (published.results, published.rollouts, published.windows, published.overheads):
         assert table(published, entries)["source"].str.len().min() > len("arXiv 2601.07891, ")
 
@@ -86,7 +75,7 @@ def test_every_entry_has_a_source() -> None:
     [
         (lambda file: file["windows"][1].pop("source"), "windows.1.source"),
         (lambda file: file["windows"][1]["source"].update(place=""), "windows.1.source.place"),
-        (lambda file: file["windows"][1]["source"].update(paper="mine"), "'mine' is no paper"),
+        (lambda file: file["windows"][1]["source"].update(paper="mine"), "'mine' is not a paper"),
         (lambda file: file["windows"][1].update(score=620), "windows.1.score"),
         (lambda file: file["rollouts"][0].update(solved=[31]), "rollouts.0.solved"),
         (lambda file: file["results"][0].update(full=None), "give full and pruned, or neither and a note"),
@@ -94,7 +83,7 @@ def test_every_entry_has_a_source() -> None:
         (lambda file: file.update(measured=[]), "measured"),
     ],
 )
-def test_a_damaged_file_is_told_by_its_field(change: Any, told: str, tmp_path: Path) -> None:
+def test_a_damaged_field_is_named(change: Any, told: str, tmp_path: Path) -> None:
     content = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     change(content)
     path = tmp_path / "published.yaml"
@@ -105,27 +94,23 @@ def test_a_damaged_file_is_told_by_its_field(change: Any, told: str, tmp_path: P
 
 
 @pytest.mark.parametrize("text", ["", "- 1", "a: [", "!!python/object/apply:os.getcwd []"])
-def test_what_is_no_such_file_is_refused(text: str, tmp_path: Path) -> None:
+def test_what_is_not_such_a_file_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "published.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(HarnessError, match=r"published\.yaml"):
         load(path)
 
 
-def test_tables_have_differences_and_an_answer_a_row() -> None:
+def test_tables_have_differences_and_a_row_per_answer() -> None:
     published = load()
     results = results_table(published)
     row = results[(results["model"] == QWEN32) & (results["benchmark"] == "RULER 4k")].iloc[0]
-    assert row["difference"] == pytest.approx(0.30)
-    assert row["mean removed"] == 0.63
+    assert row["difference"] == pytest.approx(0.30) and row["mean removed"] == 0.63
     assert len(rollout_points(published)) == 24
 
 
-def test_the_page_says_that_nothing_of_it_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KVPRUNE_RESULTS", str(tmp_path))  # no run at all: the page shows the same
-    app = AppTest.from_file(str(PAGE), default_timeout=60).run()
-    assert not app.exception
+def test_the_page_says_that_nothing_of_it_was_measured(page: Page) -> None:
+    app = page("published")  # without any run
     assert app.title[0].value == "Published, not measured here"
-    shown = app.dataframe
-    assert len(shown) == 5
-    assert all(frame.value["source"].str.startswith("arXiv 2601.07891").all() for frame in shown)
+    assert len(app.dataframe) == 5
+    assert all(frame.value["source"].str.startswith("arXiv 2601.07891").all() for frame in app.dataframe)

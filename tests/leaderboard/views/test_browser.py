@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 
 from harness.config.variants import Variant
+from leaderboard.views import PAGES
 from scripts.board_browser import browser, missing, served, settled, show, until
 from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, both, lines_of, write_run
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from selenium.webdriver.chrome.webdriver import WebDriver
     from selenium.webdriver.remote.webelement import WebElement
 
-ROOT = Path(__file__).parents[2]
-HERE = sorted(file.stem for file in (ROOT / "leaderboard" / "views").glob("*.py"))
+ROOT = Path(__file__).parents[3]
+HERE = sorted(PAGES)
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")
 
 BAD = '<img src=x onerror="window.broken=1"><b>bold</b> [click](https://evil.example) https://evil.example/x'

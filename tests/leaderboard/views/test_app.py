@@ -22,7 +22,7 @@ from leaderboard.views.layout import RESULTS, results
 from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, both, lines_of, write_run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "leaderboard" / "views" / f"{name}.py" for name in views.PAGES]
 
 

@@ -12,7 +12,8 @@ from harness.analysis.boards import Board, board_of
 from harness.analysis.run_reader import read
 from harness.config.variants import Variant
 from leaderboard.data import method_code
-from leaderboard.data.standings import ReadOff, exact, read_off, standings
+from leaderboard.data.levels import exact
+from leaderboard.data.standings import ReadOff, read_off, standings
 from tests.harness.made_runs import FULL, KVZAP, both, lines_of, write_run
 
 HALF = ("removed", 0.5)

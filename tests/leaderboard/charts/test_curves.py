@@ -1,4 +1,4 @@
-"""Charts as the browser gets them."""
+"""The chart of score over removed fraction, as the browser gets it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.analysis.boards import board_of
 from harness.analysis.run_reader import read
 from harness.config.variants import Variant
 from leaderboard.charts import curves as charts
-from leaderboard.charts.curves import curve_chart, points, styles
+from leaderboard.charts.curves import curve_chart, points
 from tests.harness.made_runs import FULL, both, lines_of, write_run
 
 
@@ -35,20 +35,6 @@ def layers(spec: dict[str, Any], mark: str) -> list[dict[str, Any]]:
 
 def rows(spec: dict[str, Any], layer: dict[str, Any]) -> list[dict[str, Any]]:
     return list(spec["datasets"][layer["data"]["name"]])
-
-
-def test_no_two_of_seventy_curves_share_marker_and_dash() -> None:
-    methods = [f"method {number}" for number in range(17)]
-    curves = [(f"{method} {budget}", method) for method, budget in product(methods, ("head", "layer", "global", "tau"))]
-    found = styles(curves, methods)
-    assert len({(style.shape, tuple(style.dash)) for style in found.values()}) == len(curves) == 68
-
-
-def test_a_method_looks_the_same_on_every_board() -> None:
-    methods = ["a", "b", "c", "d"]
-    few = styles([("c head", "c")], methods)
-    many = styles([(f"{name} head", name) for name in methods], methods)
-    assert few["c head"] == many["c head"]
 
 
 def test_curves_bands_and_control(tmp_path: Path) -> None:
@@ -117,9 +103,3 @@ def test_points_without_a_figure_are_left_out(tmp_path: Path) -> None:
         overall[2]["variant"],
     }
     assert points([]).empty
-
-
-def test_methods_of_one_colour_differ_where_a_colour_is_free() -> None:
-    known = [f"method {number}" for number in range(len(charts.COLOURS) + 1)]
-    look = charts.styles([(name, name) for name in (known[0], known[-1])], known)
-    assert look[known[0]].colour == charts.COLOURS[0] != look[known[-1]].colour
