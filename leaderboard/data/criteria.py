@@ -106,7 +106,7 @@ def _light(card: Card, own: Sequence[Cell], cells: Sequence[Cell]) -> dict[str, 
     first = _ratio(own, control, "ttft_seconds")
     steps = _ratio(own, control, "tokens_per_second")
     cost = card.cost or "unknown"
-    decode = "prunes the prefill alone" if card.phases == ("prefill",) else f"{cost}, for each new token"
+    decode = "prunes the prefill only" if card.phases == ("prefill",) else f"{cost}, for each new token"
     if cost in ("none", "unknown") and card.phases != ("prefill",):
         decode = cost
     return {

@@ -18,6 +18,12 @@ RANDOM = Variant("random", "head", "removed", 0.5)
 KVZAP = Variant("kvzap_mlp", "threshold", "threshold", -4.0, window=128)
 FACTS = {"toy": BenchmarkFacts(2, 0.0)}
 
+
+def changed(variant: Variant, **fields: Any) -> Variant:
+    """The same variant with other fields, and the label of those."""
+    return Variant(**{**variant.model_dump(exclude={"variant"}), **fields})
+
+
 #: scores by subset; the place in the list is the sample's number
 Scores = Mapping[str, Sequence[float | None]]
 

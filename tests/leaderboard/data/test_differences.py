@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -29,7 +28,7 @@ from leaderboard.data.differences import (
 )
 from leaderboard.data.levels import Cell, level_name, levels
 from leaderboard.data.library import open_library
-from tests.harness.made_runs import FACTS, FULL, KEYDIFF, KNORM, KVZAP, both, lines_of, write_run
+from tests.harness.made_runs import FACTS, FULL, KEYDIFF, KNORM, KVZAP, both, changed, lines_of, write_run
 
 
 def random_scores(seed: int, count: int = 12) -> dict[str, list[float]]:
@@ -88,7 +87,7 @@ def test_a_tie_over_all_samples_is_that_of_the_ranks() -> None:
     lines = lines_of(FULL, both(100.0))
     for number in range(40):
         scores = [0.0] * 3 + [100.0] * 9
-        lines += lines_of(replace(KEYDIFF, window=number), {"red": scores, "blue": scores})
+        lines += lines_of(changed(KEYDIFF, window=number), {"red": scores, "blue": scores})
     pairs = summarise(lines, FACTS, True)["pairs"]
     told = {pair["a"]: pair["tie"] for pair in pairs if pair["against"] == "control"}
     rows = [row for row in differences(lines, columns(["red", "blue"], 2, {})[:1], pairs=pairs) if row.tie is not None]
@@ -99,7 +98,7 @@ def test_a_tie_over_all_samples_is_that_of_the_ranks() -> None:
 def test_ten_samples_show_a_plain_loss_among_many_variants() -> None:
     lines = lines_of(FULL, {"red": [100.0] * 10})
     for number in range(60):
-        lines += lines_of(replace(KEYDIFF, window=number), {"red": [0.0] * 10})
+        lines += lines_of(changed(KEYDIFF, window=number), {"red": [0.0] * 10})
     rows = of_red(lines)
     assert len(rows) == 60
     assert {(row.difference, row.tie, (row.p_holm or 0) > 0.1) for row in rows} == {(-100.0, False, True)}
@@ -168,7 +167,7 @@ def test_floor_tie_and_difference_read_without_colour() -> None:
 def test_rows_stand_level_by_level_under_its_name() -> None:
     lines = lines_of(FULL, both(90.0))
     for level in (0.75, 0.5):
-        lines += [line for one in (KNORM, KEYDIFF) for line in lines_of(replace(one, level=level), both(50.0))]
+        lines += [line for one in (KNORM, KEYDIFF) for line in lines_of(changed(one, level=level), both(50.0))]
     wanted = columns(["red"], 1, {})[:1]
     table = difference_table(differences(lines, wanted), overall(lines), [("overall", "all", "all")])
     (chart,) = difference_charts(table, LIGHT)
@@ -202,14 +201,14 @@ def test_no_two_titles_are_the_same() -> None:
 
 
 def test_levels_are_in_order_and_named() -> None:
-    chosen = lines_of(replace(KVZAP, level=-5.0), both(1.0), requested=0.25)
+    chosen = lines_of(changed(KVZAP, level=-5.0), both(1.0), requested=0.25)
     lines = [*lines_of(FULL, both(1.0)), *lines_of(KVZAP, both(1.0)), *lines_of(KNORM, both(1.0)), *chosen]
     assert [level_name(level) for level in levels(overall(lines))] == ["removed 0.25", "removed 0.5", "tau -4"]
     assert level_name(None) == "full cache"
 
 
 def test_two_thresholds_of_one_level_have_names_of_their_own() -> None:
-    taus = [replace(KVZAP, level=tau) for tau in (-4.0, -4.1)]
+    taus = [changed(KVZAP, level=tau) for tau in (-4.0, -4.1)]
     lines = [*lines_of(FULL, both(90.0)), *lines_of(KNORM, both(80.0))]
     lines += [line for one in taus for line in lines_of(one, both(70.0), removed=0.5, requested=0.5)]
     table = difference_table(differences(lines, columns(["red"], 1, {})), overall(lines), [("overall", "all", "all")])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from harness.results.run_folder import Line
 from leaderboard.charts.multi_question import prefill_chart, question_chart
 from leaderboard.charts.theme import GREY, LIGHT
 from leaderboard.data.multi_question import PREFILLS, by_question, prefills
-from tests.harness.made_runs import FULL, KNORM, KVZAP, both, lines_of
+from tests.harness.made_runs import FULL, KNORM, KVZAP, both, changed, lines_of
 
-AWARE = replace(KNORM, query_mode="aware")
+AWARE = changed(KNORM, query_mode="aware")
 
 
 def asked() -> list[Line]:
@@ -51,7 +49,7 @@ def test_prefills_by_mode() -> None:
 
 
 def test_two_thresholds_of_one_level_have_names_of_their_own() -> None:
-    taus = [replace(KVZAP, level=tau) for tau in (-4.0, -4.1)]
+    taus = [changed(KVZAP, level=tau) for tau in (-4.0, -4.1)]
     parts = [lines_of(FULL, both(90.0)), *(lines_of(one, both(70.0), removed=0.5, requested=0.5) for one in taus)]
     lines = [line.model_copy(update={"question_index": 0, "prefills_paid": 1}) for part in parts for line in part]
     names = ["full cache", *(one.label for one in taus)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,7 +18,7 @@ from leaderboard.data.library import lines_of as lines_of_group
 from leaderboard.data.library import open_library
 from leaderboard.data.threshold_axis import axis_of
 from tests.harness.driving import COMMITTED
-from tests.harness.made_runs import FACTS, FULL, KVZAP, both, lines_of
+from tests.harness.made_runs import FACTS, FULL, KVZAP, both, changed, lines_of
 
 PLACE = "needles, 1,024 tokens"
 
@@ -124,7 +122,7 @@ def test_pruning_with_the_question_in_view_is_no_threshold_of_the_context(mode: 
     aware = [
         line
         for tau in (-3.0, -4.0)
-        for line in lines_of(replace(KVZAP, level=tau, query_mode=mode), both(50.0), removed=0.9)
+        for line in lines_of(changed(KVZAP, level=tau, query_mode=mode), both(50.0), removed=0.9)
     ]
     source, lines = Source.of(agnostic[0]), [*agnostic, *aware]
     assert thresholds.measured(lines, source, -4.0)["removed"].tolist() == [0.5] * 24
@@ -136,7 +134,7 @@ def test_pruning_with_the_question_in_view_is_no_threshold_of_the_context(mode: 
 
 
 def test_budgets_are_compared_on_the_same_scores() -> None:
-    head = lines_of(replace(KVZAP, budget="head", level_kind="removed", level=0.5), both(80.0), removed=0.5)
+    head = lines_of(changed(KVZAP, budget="head", level_kind="removed", level=0.5), both(80.0), removed=0.5)
     board = board_of([*lines_of(FULL, both(90.0)), *lines_of(KVZAP, both(90.0), requested=0.5, removed=0.5), *head])
     cells = thresholds.budget_cells(board.cells, "kvzap_mlp", KVZAP.options)
     assert [cell["budget"] for cell in cells] == ["threshold", "head"]

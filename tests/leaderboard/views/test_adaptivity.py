@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.harness.driving import COMMITTED
-from tests.harness.made_runs import FULL, KNORM, KVZAP, both, lines_of, write_run
+from tests.harness.made_runs import FULL, KNORM, KVZAP, both, changed, lines_of, write_run
 from tests.leaderboard.conftest import Page
 
 
@@ -55,7 +54,7 @@ def test_where_there_is_no_threshold_the_page_says_why(page: Page, results: Path
 def test_thresholds_that_few_digits_merge_are_apart(page: Page, results: Path) -> None:
     lines = lines_of(FULL, both(90.0))
     for tau, removed in ((-4.366201, 0.5), (-4.366202, 0.4)):
-        lines += lines_of(replace(KVZAP, level=tau), both(50.0), removed=removed)
+        lines += lines_of(changed(KVZAP, level=tau), both(50.0), removed=removed)
     write_run(results / "a", lines)
     app = page("adaptivity")
     box = app.selectbox(key="run")
@@ -72,7 +71,7 @@ def test_thresholds_that_few_digits_merge_are_apart(page: Page, results: Path) -
 def test_odd_thresholds_and_bins_open(
     page: Page, results: Path, tau: float, low: float, high: float, ends: tuple[float, float]
 ) -> None:
-    pruned = lines_of(replace(KVZAP, level=tau), both(50.0), removed=0.9)
+    pruned = lines_of(changed(KVZAP, level=tau), both(50.0), removed=0.9)
     store_histogram(write_run(results / "a", [*lines_of(FULL, both(90.0)), *pruned]), low=low, high=high)
     app = page("adaptivity")
     slider = app.slider(key="tau")
@@ -82,7 +81,7 @@ def test_odd_thresholds_and_bins_open(
 
 
 def test_other_scores_have_a_threshold_of_their_own(page: Page, results: Path) -> None:
-    linear = replace(KVZAP, method="kvzap_linear", level=50.0)
+    linear = changed(KVZAP, method="kvzap_linear", level=50.0)
     lines = [
         line for one, score in ((FULL, 90.0), (KVZAP, 50.0), (linear, 50.0)) for line in lines_of(one, both(score))
     ]
@@ -108,7 +107,7 @@ def test_a_folder_whose_name_is_not_text(page: Page, results: Path) -> None:
 
 def test_several_models_are_chosen_from(page: Page, results: Path) -> None:
     for model, tau in (("a", -4.0), ("b", -5.0)):
-        lines = [*lines_of(FULL, both(90.0)), *lines_of(replace(KVZAP, level=tau), both(50.0))]
+        lines = [*lines_of(FULL, both(90.0)), *lines_of(changed(KVZAP, level=tau), both(50.0))]
         write_run(results / model, lines, model=model)
     app = page("adaptivity")
     assert app.selectbox(key="run").value == -4.0

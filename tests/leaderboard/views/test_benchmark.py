@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from harness.results.run_folder import Line
 from leaderboard.escaping import plain
 from leaderboard.views import benchmark_sections
-from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, both, edit_json, lines_of, write_run
+from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, both, changed, edit_json, lines_of, write_run
 from tests.leaderboard.conftest import Page
 
 SAME_SAMPLES = "Do methods fail on the same samples?"
@@ -90,7 +89,7 @@ def test_questions_without_prefills_say_so(page: Page, results: Path) -> None:
 def test_levels_that_few_digits_merge_are_apart(page: Page, results: Path) -> None:
     lines = lines_of(FULL, both(90.0))
     for tau, score in ((-4.366201, 50.0), (-4.366202, 40.0)):
-        lines += lines_of(replace(KVZAP, level=tau), both(score))
+        lines += lines_of(changed(KVZAP, level=tau), both(score))
     write_run(results / "a", lines)
     told = differences(page("benchmark", levels="tau -4.366202"))
     assert {row["difference"] for row in told.values() if row["level"]} == {-50.0}

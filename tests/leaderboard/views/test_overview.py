@@ -7,7 +7,6 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from harness.safe_text import clean
 from leaderboard.escaping import plain
 from leaderboard.views.layout import RESULTS
 from leaderboard.views.overview_table import csv_of
-from tests.harness.made_runs import FULL, KVZAP, both, edit_json, lines_of, write_run
+from tests.harness.made_runs import FULL, KVZAP, both, changed, edit_json, lines_of, write_run
 
 #: longest name that a run folder may have in its records
 MOST_NAME = 1_000
@@ -54,7 +53,7 @@ def _results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def run(path: Path, methods: dict[str, float], **changes: Any) -> Path:
     engine = changes.pop("engine", "masked")
-    lines = lines_of(replace(FULL, engine=engine), both(100), physical_bytes=8 << 20 if engine == "compact" else None)
+    lines = lines_of(changed(FULL, engine=engine), both(100), physical_bytes=8 << 20 if engine == "compact" else None)
     for method, score in methods.items():
         for level in (0.25, 0.5, 0.75):
             variant = Variant(method, "head", "removed", level, engine=engine)
@@ -179,7 +178,7 @@ def test_every_ranked_variant_has_a_row(tmp_path: Path) -> None:
     """Two thresholds of one curve were chosen for one removed fraction; the chart has one curve of them."""
     parts = [lines_of(FULL, both(100)), lines_of(Variant("knorm", "head", "removed", 0.5), both(60))]
     for tau, score in ((-4.0, 40), (-4.1, 80)):
-        parts.append(lines_of(replace(KVZAP, level=tau), both(score), removed=0.5, requested=0.5))
+        parts.append(lines_of(changed(KVZAP, level=tau), both(score), removed=0.5, requested=0.5))
     write_run(tmp_path / "results" / "a", [line for part in parts for line in part])
     table = opened().dataframe[0].value
     rows = list(zip(table["Rank"], table["Method"], table["Score"], strict=True))[1:]
