@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from methods import registry
-from methods.base import MethodError, ModelInfo, Observation, Protection
+from methods.base import MethodError, ModelInfo, Observation
 from methods.kvzap import files, weights
 from methods.kvzap.method import KVzapLinear, KVzapMLP
 from methods.kvzap.overhead import overhead
@@ -51,15 +51,6 @@ def observation(tokens: int = 5) -> Observation:
         project=lambda: random(9, 16, 4),
         rotation=lambda positions: (torch.ones(len(positions), 4), torch.zeros(len(positions), 4)),
     )
-
-
-def test_published_settings() -> None:
-    for cls in (KVzapLinear, KVzapMLP):
-        assert (cls.default_budget, cls.protection, cls.phases) == (
-            "threshold",
-            Protection(window=128),
-            ("prefill", "decode", "both"),
-        )
 
 
 @pytest.mark.parametrize(("name", "kind"), [("kvzap_linear", "linear"), ("kvzap_mlp", "mlp")])

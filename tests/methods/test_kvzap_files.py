@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from methods.base import MethodError
 from methods.kvzap.files import CARD, CONFIG, WEIGHTS, load, save
 from methods.kvzap.surrogate import Shape, Surrogate
 
+Damage = Callable[[Path], object]
 SHAPES = {"linear": Shape(16, 3, None, 2), "mlp": Shape(16, 3, 5, 2)}
 
 
@@ -75,67 +77,60 @@ def test_a_bare_file_shows_its_own_shape(tmp_path: Path, kind: str) -> None:
     assert found.surrogate.shape == SHAPES[kind] and found.card == {}
 
 
-def test_a_missing_path(tmp_path: Path) -> None:
-    with pytest.raises(MethodError, match=r"no surrogate at .*missing; give a folder"):
-        load(tmp_path / "missing")
+def tensors_without(*names: str) -> Damage:
+    def damage(folder: Path) -> None:
+        held = load_file(folder / WEIGHTS)
+        save_file({name: value for name, value in held.items() if name not in names}, folder / WEIGHTS)
+
+    return damage
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, CONFIG])
-def test_a_folder_that_lacks_a_file(tmp_path: Path, name: str) -> None:
-    nvidia_folder(tmp_path, SHAPES["mlp"])
-    (tmp_path / name).unlink()
-    with pytest.raises(MethodError, match=f"no {name}"):
-        load(tmp_path)
+def config(**changes: object) -> Damage:
+    def damage(folder: Path) -> None:
+        held = json.loads((folder / CONFIG).read_text())
+        (folder / CONFIG).write_text(json.dumps({**held, **changes}))
+
+    return damage
 
 
-def test_a_damaged_file(tmp_path: Path) -> None:
-    nvidia_folder(tmp_path, SHAPES["linear"])
-    whole = (tmp_path / WEIGHTS).read_bytes()
-    (tmp_path / WEIGHTS).write_bytes(whole[: len(whole) // 2])
-    for path in (tmp_path, tmp_path / WEIGHTS):
-        with pytest.raises(MethodError, match="is damaged"):
-            load(path)
+def cut_short(folder: Path) -> None:
+    whole = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(whole[: len(whole) // 2])
 
 
-def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
-    tensors = nvidia_folder(tmp_path, SHAPES["linear"])
-    tensors["layers.1.bias"][0] = float("nan")
-    save_file(tensors, tmp_path / WEIGHTS)
-    with pytest.raises(MethodError, match=r"not finite in layers\.1\.bias"):
-        load(tmp_path)
+def not_finite(folder: Path) -> None:
+    held = load_file(folder / WEIGHTS)
+    held["layers.1.bias"][0] = float("nan")
+    save_file(held, folder / WEIGHTS)
+
+
+NOT_CONFIGURATIONS = ["{", "[1]", '{"input_dim": 16}', '{"input_dim": "x", "output_dim": 3, "n_modules": 2}']
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[1]", '{"input_dim": 16}', '{"input_dim": "x", "output_dim": 3, "n_modules": 2}']
+    ("damage", "file", "message"),
+    [
+        (lambda folder: None, "missing", r"no surrogate at .*missing; give a folder"),
+        (lambda folder: (folder / WEIGHTS).unlink(), "", f"no {WEIGHTS}"),
+        (lambda folder: (folder / CONFIG).unlink(), "", f"no {CONFIG}"),
+        (cut_short, "", "is damaged"),
+        (cut_short, WEIGHTS, "is damaged"),
+        (not_finite, "", r"not finite in layers\.1\.bias"),
+        *((lambda folder, text=text: (folder / CONFIG).write_text(text), "", CONFIG) for text in NOT_CONFIGURATIONS),
+        (config(n_modules=3), "", r"layers\.2\.weight is missing, needs \(3, 16\)"),
+        (config(hidden_dim=5), "", "mlp, 2 layers of 16 -> 5 -> 3"),
+        (tensors_without("layers.0.weight", "layers.0.bias"), WEIGHTS, "no tensor layers.0.weight or"),
+        (tensors_without("layers.0.bias"), WEIGHTS, r"is not a surrogate: layers\.0\.bias is missing"),
+    ],
 )
-def test_a_configuration_that_says_nothing(tmp_path: Path, text: str) -> None:
+def test_what_does_not_load_says_why(tmp_path: Path, damage: Damage, file: str, message: str) -> None:
     nvidia_folder(tmp_path, SHAPES["linear"])
-    (tmp_path / CONFIG).write_text(text)
-    with pytest.raises(MethodError, match=CONFIG):
-        load(tmp_path)
-
-
-def test_tensors_that_are_not_what_the_configuration_declares(tmp_path: Path) -> None:
-    nvidia_folder(tmp_path, SHAPES["linear"])
-    config = json.loads((tmp_path / CONFIG).read_text())
-    (tmp_path / CONFIG).write_text(json.dumps({**config, "n_modules": 3}))
-    with pytest.raises(MethodError, match=r"layers\.2\.weight is missing, needs \(3, 16\)"):
-        load(tmp_path)
-    (tmp_path / CONFIG).write_text(json.dumps({**config, "hidden_dim": 5}))
-    with pytest.raises(MethodError, match="mlp, 2 layers of 16 -> 5 -> 3"):
-        load(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(MethodError, match=message):
+        load(tmp_path / file)
 
 
 def test_a_file_of_something_else(tmp_path: Path) -> None:
     save_file({"model.embed": torch.zeros(2, 2)}, tmp_path / "other.safetensors")
     with pytest.raises(MethodError, match=r"is not a surrogate: .*it has model\.embed"):
         load(tmp_path / "other.safetensors")
-
-
-def test_a_layer_is_missing_in_the_middle(tmp_path: Path) -> None:
-    nvidia_folder(tmp_path, Shape(16, 3, None, 3))
-    tensors = load_file(tmp_path / WEIGHTS)
-    del tensors["layers.1.weight"], tensors["layers.1.bias"]
-    save_file(tensors, tmp_path / "gap.safetensors")
-    with pytest.raises(MethodError, match=r"layers\.1\.weight is missing"):
-        load(tmp_path / "gap.safetensors")

@@ -14,7 +14,7 @@ from harness.config.grid import plan
 from harness.config.run_config import RunConfig
 from harness.engine.context import Context, Prefix, Scored
 from harness.evaluation.keep_masks import Masks, masks
-from methods.base import MethodError, ModelInfo
+from methods.base import ModelInfo
 from methods.pyramidkv import PyramidKV
 from tests.methods.scoring import masks_of
 from tests.tiny import some_ids, tiny
@@ -85,8 +85,3 @@ def test_a_window_beyond_the_last_layers_number_binds_and_stays() -> None:
     assert found.bound == [False, False, True]
     assert counts(found, 2)[-1].tolist() == [200, 200]
     assert found.keep[2, :, :, -200:].all()
-
-
-def test_beta_below_one_is_refused() -> None:
-    with pytest.raises(MethodError, match="beta >= 1"):
-        PyramidKV(beta=0)

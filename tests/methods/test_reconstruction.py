@@ -1,5 +1,5 @@
-"""KVzip and KVzip+ under other tasks than repeating: scores against the attention of one unpatched eager forward over
-context, instruction, template suffix and target, whose softmax is over everything up to the query (9 / 3 heads)."""
+"""KVzip and KVzip+ while the context is repeated and under other tasks, against the attention of unpatched eager
+forwards over context, instruction, template suffix and target."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from methods.base import Generated, MethodError, ModelInfo, Observation, Pass
 from methods.knorm import Knorm
 from methods.kvzip import ANSWER_TOKENS, ASK, REPEAT_ALL, REPEAT_FROM, SUMMARIZE, KVzip
 from methods.kvzip_plus import SMALLEST, KVzipPlus
-from tests.methods.scoring import scores_of
-from tests.tiny import PRUNABLE, VOCABULARY, greedy, some_ids, tiny
+from tests.methods.scoring import reconstruction, scores_of
+from tests.tiny import VOCABULARY, greedy, some_ids, tiny
 
 TOKENS, TEMPLATE = 40, 5
 SUFFIX = (11, 12, 13)
@@ -76,59 +76,93 @@ def answer_of(model: Any, ids: Sequence[int], stop: Sequence[int] = STOP, most: 
     return found[: ends[0]] if ends else found
 
 
-@torch.inference_mode()
-def brute_force(lm: LanguageModel, ids: Sequence[int], new: Sequence[int]) -> dict[str, Tensor]:
-    """``kvzip`` and ``kvzip_plus`` (before the logarithm) of all ids ``[L, H, T]`` in float64, from the attention
-    matrices of the unpatched model in eager mode over ids and new tokens."""
-    hidden: dict[int, Tensor] = {}
-    values: dict[int, Tensor] = {}
-    handles = []
-    for layer in PRUNABLE[lm.name.removeprefix("tiny-")]:
-        module: Any = lm.attention[layer]
-
-        def read(module: Any, args: Any, kwargs: Any, layer: int = layer) -> None:
-            hidden[layer] = (args[0] if args else kwargs["hidden_states"])[0].double()
-
-        def take(module: Any, args: Any, out: Tensor, layer: int = layer) -> None:
-            values[layer] = out[0].view(len(out[0]), 3, -1).transpose(0, 1).double()
-
-        handles.append(module.register_forward_pre_hook(read, with_kwargs=True))
-        handles.append(module.v_proj.register_forward_hook(take))
-    lm.model.set_attn_implementation("eager")
-    try:
-        out = lm.model(torch.tensor([[*ids, *new]]), use_cache=False, output_attentions=True)
-    finally:
-        lm.model.set_attn_implementation("sdpa")
-        for handle in handles:
-            handle.remove()
-    found: dict[str, list[Tensor]] = {"kvzip": [], "kvzip_plus": []}
-    cached = len(ids)
-    for layer in hidden:
-        weights = out.attentions[layer][0, :, cached:, :cached].double()  # [Hq, n, T]
-        projection = lm.attention[layer].o_proj.weight.double()
-        size = projection.shape[1] // 9
-        added = torch.stack(
-            [
-                (values[layer][q // 3, :cached] @ projection[:, q * size : (q + 1) * size].T).norm(dim=-1)
-                for q in range(9)
-            ]
-        )
-        norms = hidden[layer][cached:].norm(dim=-1)
-        found["kvzip"].append(weights.amax(dim=1).view(3, 3, cached).amax(dim=1))
-        plus = weights * added.unsqueeze(1) / norms.view(1, -1, 1)
-        found["kvzip_plus"].append(plus.amax(dim=1).view(3, 3, cached).amax(dim=1))
-    return {name: torch.stack(layers) for name, layers in found.items()}
-
-
 def assert_scores(lm: LanguageModel, method: KVzip | KVzipPlus, given: Context, new: Sequence[int]) -> None:
     """Scores of all pairs, the template's too, are those of the forward whose new tokens are ``new``."""
-    expected = brute_force(lm, given.ids, new)[method.name]
+    expected = reconstruction(lm, given.ids, new)[method.name]
     scores = scores_of(lm, method, given).double()
     assert scores.shape == expected.shape
     if method.name == "kvzip_plus":
         torch.testing.assert_close(scores, expected.clamp(min=SMALLEST).log(), rtol=0, atol=1e-5)
     else:
         torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5)
+
+
+CHUNKS = [(2048, 8), (16, 8), (16, 0), (16, 40), (35, 8), (34, 8), (1, 2)]
+
+
+def repeated(
+    lm: LanguageModel, given: Context, chunk: int, lead_in: int = 8, first: int | None = None
+) -> dict[str, Tensor]:
+    """Scores by brute force of what follows the template, where the context is repeated in chunks."""
+    ids, prefix = given.ids, given.prefix
+    found = []
+    for start in range(prefix, len(ids), chunk):
+        stop = min(len(ids), start + chunk)
+        lead = ids[max(prefix, start - lead_in) : start]
+        opening = TEXTS[REPEAT_ALL] if start == prefix else [*TEXTS[REPEAT_FROM], *lead]
+        new = [*opening, *SUFFIX, *ids[start:stop]]
+        found.append(reconstruction(lm, ids, new, slice(start, stop), prefix if first is None else min(first, start)))
+    return {name: torch.cat([one[name] for one in found], dim=-1) for name in found[0]}
+
+
+def exponential(kind: Kind, scores: Tensor) -> Tensor:
+    """Scores of either method in float64 without the logarithm of KVzip+."""
+    return scores.double().exp() if kind is KVzipPlus else scores.double()
+
+
+@pytest.mark.parametrize(("chunk", "lead_in"), CHUNKS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_of_the_repeated_context_equal_brute_force(kind: Kind, chunk: int, lead_in: int) -> None:
+    given = context(12) if chunk == 1 else context()  # a pass for every token; few tokens are enough
+    lm64 = tiny("llama", torch.float64)
+    expected = repeated(lm64, given, chunk, lead_in)[kind.name]
+    for lm in (lm64, tiny("llama", torch.float32)):
+        scores = scores_of(lm, kind(chunk=chunk, lead_in=lead_in), given)
+        assert (scores[..., :TEMPLATE] == (math.log(SMALLEST) if kind is KVzipPlus else 0)).all()
+        torch.testing.assert_close(exponential(kind, scores)[..., TEMPLATE:], expected, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_template_the_whole_context_is_scored(lm: LanguageModel, kind: Kind) -> None:
+    given = context(20, prefix=0)
+    scores = exponential(kind, scores_of(lm, kind(chunk=16), given))
+    torch.testing.assert_close(scores, repeated(lm, given, 16)[kind.name], rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("prefix", [2, 7])
+@pytest.mark.parametrize("kind", KINDS)
+def test_compat_kvpress_has_four_sinks_in_the_denominator_and_as_protection(
+    lm: LanguageModel, kind: Kind, prefix: int
+) -> None:
+    method, given = kind(chunk=16, compat="kvpress"), context(24, prefix=prefix)
+    scores = exponential(kind, scores_of(lm, method, given))[..., prefix:]
+    torch.testing.assert_close(scores, repeated(lm, given, 16, first=4)[kind.name], rtol=2e-5, atol=1e-5)
+    assert method.protects().mask(24, 7).nonzero().flatten().tolist() == [0, 1, 2, 3]
+    assert kind().protects().mask(24, 7).nonzero().flatten().tolist() == list(range(7))
+
+
+def test_kvzip_plus_is_a_natural_logarithm_with_a_floor() -> None:
+    lm = tiny("llama")
+    expected = repeated(lm, context(), 2048)["kvzip_plus"].log()
+    torch.testing.assert_close(
+        scores_of(lm, KVzipPlus(), context())[..., TEMPLATE:].double(), expected, rtol=0, atol=1e-5
+    )
+    with torch.no_grad():
+        lm.model.model.layers[1].self_attn.o_proj.weight.zero_()  # values that add nothing
+    scores = scores_of(lm, KVzipPlus(), context())
+    assert torch.isfinite(scores).all()
+    assert (scores[1] == math.log(SMALLEST)).all() and (scores[0, :, TEMPLATE:] > -40).all()
+
+
+def test_passes_cover_every_context_pair_once_and_no_template_pair() -> None:
+    for cached, prefix, chunk in [(64, 5, 16), (64, 5, 59), (64, 0, 64), (6, 5, 16), (5, 5, 16), (100, 3, 1)]:
+        passes = KVzip(chunk=chunk).passes(cached, prefix)
+        assert passes == KVzipPlus(chunk=chunk).passes(cached, prefix)
+        assert [t for extra in passes for t in range(*extra.columns)] == list(range(prefix, cached))
+        for index, extra in enumerate(passes):
+            assert (extra.instruction == REPEAT_ALL) == (index == 0) == (extra.lead_in is None)
+            if extra.lead_in is not None:
+                assert extra.lead_in == (max(prefix, extra.columns[0] - 8), extra.columns[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -207,15 +241,17 @@ def test_methods_with_the_same_pretext_share_the_answer_and_the_forward(
 ) -> None:
     path = pretext_file(tmp_path)
     methods = [KVzip(pretext="summary"), KVzipPlus(pretext="summary"), KVzip(pretext="summary", chunk=9)]
-    methods += [reading(path), reading(path, KVzipPlus)]
+    methods += [reading(path), reading(path, KVzipPlus), KVzip(chunk=16), KVzipPlus(chunk=16)]
+    methods += [KVzip(chunk=16, compat="kvpress")]
     alone = {method: scores_of(lm, method, context()) for method in methods}
     steps = len(answer_of(lm.model, [*some_ids(TOKENS), *TEXTS[SUMMARIZE], *SUFFIX])) + 1
     forwards = fed(lm, monkeypatch)
     scored = prefill(lm, context(), methods)
-    assert len(forwards) == 1 + steps + 1 + 1  # the prefill, the answer, its pass, the file's pass
+    assert len(forwards) == 1 + steps + 1 + 1 + 3  # prefill, answer, its pass, the file's, one for each chunk
     assert scored.failed == {}
     for method in methods:
         assert torch.equal(scored.scores[method], alone[method])
+    assert not torch.equal(alone[methods[-1]], alone[KVzip(chunk=16)])
 
 
 def test_pretexts_do_not_mix(lm: LanguageModel, tmp_path: Path) -> None:
@@ -244,28 +280,10 @@ def test_a_file_with_the_context_as_target_asks_the_same_for_every_chunk(tmp_pat
     assert [(one.target, one.lead_in) for one in passes] == [(one.target, one.lead_in) for one in repeated]
 
 
-def test_repeat_asks_for_what_it_always_asked_for() -> None:
-    assert KVzip() == KVzip(pretext="repeat") == KVzip().bind(INFO)
-    assert KVzip(chunk=16).passes(40, 5) == [
-        Pass(REPEAT_ALL, (5, 21)),
-        Pass(REPEAT_FROM, (21, 37), lead_in=(13, 21)),
-        Pass(REPEAT_FROM, (37, 40), lead_in=(29, 37)),
-    ]
-    assert KVzip().fingerprint() == KVzip(pretext="summary").fingerprint() == ""
-
-
 def test_a_pass_whose_target_is_no_span_must_say_what_it_scores() -> None:
     assert Pass("", (3, 7)).columns == (3, 7) == Pass("", "text", scored=(3, 7)).columns
     with pytest.raises(MethodError, match="must say in `scored`"):
         _ = Pass("", Generated(4)).columns
-
-
-@pytest.mark.parametrize("block_bytes", [1, 5000, 40_000])
-@pytest.mark.parametrize("kind", KINDS)
-def test_scores_do_not_depend_on_the_byte_budget(lm: LanguageModel, kind: Kind, block_bytes: int) -> None:
-    whole = scores_of(lm, kind(pretext="summary"), context())
-    split = scores_of(lm, kind(pretext="summary"), context(), block_bytes=block_bytes)
-    torch.testing.assert_close(split, whole, rtol=0, atol=2e-6)
 
 
 class Largest(TorchDispatchMode):
