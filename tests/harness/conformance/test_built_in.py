@@ -63,7 +63,7 @@ def test_a_method_that_needs_weights_gets_the_shape_that_they_are_for(name: str)
         576,
     )
     assert suite.bench.lm().model.vocab_size == 97
-    for check in ("bind", "scores", "step_scores", "deterministic", "levels", "thresholds"):
+    for check in ("bind", "scores", "step_scores", "deterministic", "levels", "thresholds", "gathered"):
         assert suite.outcome(check).status == "passed", suite.outcome(check)
 
 

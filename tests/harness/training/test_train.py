@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from benchmarks.base import BenchmarkError
 from harness.engine.adapter import LanguageModel
@@ -32,7 +33,7 @@ from methods.kvzap import files
 from methods.kvzap.method import KVzapLinear, KVzapMLP
 from methods.kvzap.surrogate import Surrogate, needed_shape
 from methods.kvzip import REPEAT_ALL
-from tests.tiny import hook_count, some_ids, tiny
+from tests.tiny import Plain, Seen, hook_count, some_ids, tiny
 
 INFO = ModelInfo("tiny", layers=2, query_heads=9, kv_heads=3, head_size=8, hidden_size=36)
 #: short texts, for speed; longer than the window of 128 that thresholds count
@@ -55,61 +56,40 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def tiny_llama(layers: int = 2) -> LlamaForCausalLM:
-    """9 query and 3 KV heads, as SmolLM2 has them; random weights large enough for peaked attention."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=300,
-        hidden_size=36,
-        intermediate_size=48,
-        num_hidden_layers=layers,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        head_dim=8,
-        max_position_embeddings=4096,
-        initializer_range=0.2,
-    )
-    return LlamaForCausalLM(config).eval()
+def tiny_llama() -> LanguageModel:
+    return tiny(dtype=torch.float32, vocab_size=300, num_hidden_layers=2, hidden_size=36, max_position_embeddings=4096)
 
 
-@pytest.fixture(scope="module")
-def lm() -> LanguageModel:
-    return LanguageModel(tiny_llama(), "tiny")
+LM = tiny_llama()
 
 
-def brute_force(model: LlamaForCausalLM, chat: Repetition, layer: int) -> tuple[Tensor, Tensor]:
-    """Targets as the paper writes them, from the attention matrix of the model's own eager attention; and x."""
-    module = model.model.layers[layer].self_attn
-    seen = {}
-    hook = module.register_forward_pre_hook(
-        lambda _, args, kwargs: seen.update(x=(args or (kwargs["hidden_states"],))[0][0]), with_kwargs=True
-    )
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
-        attention = model(torch.tensor([chat.ids]), output_attentions=True).attentions[layer][0]
-        hook.remove()
-        values = module.v_proj(seen["x"]).view(len(chat.ids), 3, 8)
-        columns = module.o_proj.weight.view(36, 9, 8)
-        found = torch.zeros(chat.context, 3)
-        for token in range(chat.context):
-            for query_head in range(9):
-                added = (columns[:, query_head] @ values[token, query_head // 3]).norm()
-                for j in range(chat.copy.start, chat.copy.stop):
-                    score = attention[query_head, j, token] * added / seen["x"][j].norm()
-                    found[token, query_head // 3] = max(found[token, query_head // 3], score)
-    model.set_attn_implementation("sdpa")
-    return found.clamp(min=1e-30).log(), seen["x"][: chat.context]
+def by_hand(chat: Repetition, seen: Seen, projection: Tensor) -> Tensor:
+    """Targets ``[T, H]`` of a layer as the paper writes them: loops over the whole attention matrix."""
+    found = torch.zeros(chat.context, 3)
+    for token, query_head in itertools.product(range(chat.context), range(9)):
+        head = query_head // 3
+        added = (projection[:, query_head] @ seen.values[head][token]).norm()
+        for j in range(chat.copy.start, chat.copy.stop):
+            score = seen.weights[query_head][j, token] * added / seen.hidden[j].norm()
+            found[token, head] = max(found[token, head], score)
+    return found.clamp(min=1e-30).log()
 
 
-def test_targets_equal_the_formula_over_the_dense_attention_matrix(lm: LanguageModel) -> None:
-    chat = repetition(Prompts(tiny_tokenizer()), tuple(torch.randint(0, 256, (25,)).tolist()))
-    got = {}
-    collect(lm, chat, "hidden", lambda layer, x, y: got.update({layer: (x, y)}))
-    assert sorted(got) == [0, 1]
-    for layer, (x, y) in got.items():
-        target, hidden = brute_force(lm.model, chat, layer)
-        torch.testing.assert_close(y, target, atol=1e-5, rtol=0)
-        torch.testing.assert_close(x, hidden, atol=1e-5, rtol=0)
+def collected(chat: Repetition, features: str = "hidden") -> dict[int, tuple[Tensor, Tensor]]:
+    """Features and targets of each layer."""
+    found = {}
+    collect(LM, chat, features, lambda layer, x, y: found.update({layer: (x, y)}))
+    assert sorted(found) == [0, 1]
+    return found
+
+
+def test_targets_equal_the_formula_over_the_dense_attention_matrix() -> None:
+    chat = repetition(Prompts(tiny_tokenizer()), tuple(range(100, 125)))
+    _, seen = Plain(LM.model).forward(chat.ids)
+    for layer, (x, y) in collected(chat).items():
+        projection = LM.attention[layer].o_proj.weight.view(36, 9, 8)
+        torch.testing.assert_close(y, by_hand(chat, seen[layer], projection), atol=1e-5, rtol=0)
+        torch.testing.assert_close(x, seen[layer].hidden[: chat.context], atol=1e-5, rtol=0)
 
 
 def test_layers_with_a_sliding_window_are_left_out_and_no_hook_stays() -> None:
@@ -133,13 +113,11 @@ def test_both_copies_are_the_same_tokens_in_one_chat() -> None:
     assert tokenizer.decode(chat.ids[: chat.prefix]) == "<|im_start|>user\n"
 
 
-def test_keys_and_values_are_those_of_the_cache(lm: LanguageModel) -> None:
+def test_keys_and_values_are_those_of_the_cache() -> None:
     chat = repetition(Prompts(tiny_tokenizer()), tuple(range(30)))
-    got: dict[int, Tensor] = {}
-    collect(lm, chat, "keys-values", lambda layer, x, _: got.update({layer: x}))
     with torch.no_grad():
-        cache = lm.model(torch.tensor([chat.ids])).past_key_values
-    for layer, read in got.items():
+        cache = LM.model(torch.tensor([chat.ids])).past_key_values
+    for layer, (read, _) in collected(chat, "keys-values").items():
         kept = cache.layers[layer]
         wanted = torch.cat([part[0, head] for part in (kept.keys, kept.values) for head in range(3)], dim=1)
         torch.testing.assert_close(read, wanted[: chat.context], atol=1e-5, rtol=0)
@@ -265,7 +243,7 @@ def test_a_store_gives_back_what_was_put_and_its_size_is_stated_before(tmp_path:
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A model's folder; the cache is a folder of the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    tiny_llama().save_pretrained(tmp_path / "model")
+    LM.model.save_pretrained(tmp_path / "model")
     tiny_tokenizer().save_pretrained(tmp_path / "model")
     write_texts(tmp_path / "texts")
     return str(tmp_path / "model")
@@ -288,18 +266,8 @@ def test_a_trained_surrogate_loads_and_its_card_says_what_it_is(model: str, kind
     card = json.loads((out / files.CARD).read_text())
     assert method.thresholds(INFO) == card["thresholds"]
     assert list(card["thresholds"]) == ["0.25", "0.5", "0.75", "0.875"]
-    said = {
-        key: card[key] for key in ("model", "kind", "features", "documents", "tokens", "held_out_documents", "seed")
-    }
-    assert said == {
-        "model": "model",
-        "kind": kind,
-        "features": "hidden",
-        "documents": 7,
-        "tokens": 420,
-        "held_out_documents": 6,
-        "seed": 0,
-    }
+    said = {"model": "model", "kind": kind, "features": "hidden", "documents": 7, "tokens": 420, "seed": 0}
+    assert {**card, **said, "held_out_documents": 6} == card
     # a context of about 160 tokens, of which 128 stay, cannot lose half
     assert "0.5 is unreachable" in card["thresholds_note"] and "0.5 is unreachable" in printed
     assert card["r2"] == pytest.approx(sum(card["r2_by_layer"]) / 2, abs=1e-4) and 0 < card["r2"] < 1
@@ -382,7 +350,7 @@ def test_a_shorter_plan_does_not_use_the_moments_of_a_longer_one(model: str, mon
 
 def test_another_model_under_the_same_name_is_collected_anew(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run(model, "mlp", "first", documents=2)
-    changed = tiny_llama()
+    changed = tiny_llama().model
     with torch.no_grad():
         changed.model.layers[1].self_attn.o_proj.weight.mul_(2)
     changed.save_pretrained(model)
