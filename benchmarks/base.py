@@ -41,7 +41,7 @@ class Sample:
     max_new_tokens  answer limit
     stop            strings that end an answer and are cut off from it
     references      right answers
-    length          the requested length in tokens; None where the benchmark has none
+    length          the requested length in tokens; None if the benchmark has none
     sampling        temperature, top_p and top_k of sampled answers; None = greedy
     rollouts        answers per variant; more than one only with sampling
     chat_template   whether the prompt is put in the model's chat template
@@ -202,7 +202,7 @@ class Benchmark:
     shareable: bool = False
 
     def with_suffix(self, suffix: str) -> Benchmark:
-        """The benchmark that ``NAME:suffix`` names. Raises :class:`BenchmarkError` where nothing may follow the
+        """The benchmark that ``NAME:suffix`` names. Raises :class:`BenchmarkError` if nothing may follow the
         name."""
         raise BenchmarkError(f"{self.name}:{suffix} is not a benchmark; {self.name} takes nothing after its name")
 
@@ -239,7 +239,7 @@ class Benchmark:
 
     def read_predictions(self, folder: Path) -> Iterator[tuple[Sample, str]]:
         """Samples, without their prompts, and predictions from a folder of another program's outputs, to be scored.
-        Raises :class:`BenchmarkError` where the benchmark has no such format, or a file is broken."""
+        Raises :class:`BenchmarkError` if the benchmark has no such format, or a file is broken."""
         raise BenchmarkError(f"{self.name} has no format for prediction files")
 
 

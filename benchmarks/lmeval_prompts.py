@@ -2,8 +2,8 @@
 
 Nothing of lm-eval is imported: its NIAH module takes 7-22 s and over 1 GB to import. The constants are read from its
 source files instead, and their hashes are compared with the ones this code was written for, so that another wording is
-noticed. Where lm-eval's text differs from NVIDIA/RULER's, it is put back to NVIDIA's here (see :func:`templates`);
-LongBench's are handed on as they are (:func:`longbench`).
+noticed. Where lm-eval's text differs from NVIDIA/RULER's, NVIDIA's is restored here (see :func:`templates`);
+LongBench's are passed on unchanged (:func:`longbench`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ LONGBENCH_HASHES: dict[str, str] = {
 class Templates(NamedTuple):
     """Prompt texts with NVIDIA's wording, their fields in braces.
 
-    A prefix starts with the space that parts it from the question.
+    A prefix starts with the space that separates it from the question.
     """
 
     niah: str
@@ -130,7 +130,7 @@ class Task(NamedTuple):
 
 
 def installed_version() -> str:
-    """lm-eval's version; :class:`BenchmarkError` where it is not installed."""
+    """lm-eval's version; :class:`BenchmarkError` if it is not installed."""
     try:
         return version("lm_eval")
     except PackageNotFoundError:
@@ -141,20 +141,20 @@ def installed_version() -> str:
 def longbench() -> dict[str, Task]:
     """LongBench's prompts and answer limits by task, as lm-eval has them; 0.1 s the first time.
 
-    Raises :class:`BenchmarkError` where lm-eval is missing or has other ones than the pinned version.
+    Raises :class:`BenchmarkError` if lm-eval is missing or its texts differ from the pinned version's.
     """
     raw = raw_longbench()
     changed = [name for name, known in LONGBENCH_HASHES.items() if known != _hash(raw[name])]
     if changed:
         raise BenchmarkError(
-            f"lm-eval {installed_version()} has other LongBench prompts or answer limits than {PINNED} in: "
+            f"lm-eval {installed_version()} differs from {PINNED} in LongBench prompts or answer limits: "
             f"{', '.join(changed)}; {REMEDY}"
         )
     return {name: Task(*found) for name, found in raw.items()}
 
 
 def raw_longbench() -> dict[str, tuple[Any, Any]]:
-    """Text and answer limit of each task; None for one that is not where it was."""
+    """Text and answer limit of each task; None for one that was not found."""
     files = {name: _task_file(f"{name}.yaml", "longbench") for name in LONGBENCH_HASHES}
     return {name: (task.get("doc_to_text"), _limit_of(task)) for name, task in files.items()}
 
@@ -163,15 +163,15 @@ def raw_longbench() -> dict[str, tuple[Any, Any]]:
 def templates() -> Templates:
     """The prompt texts, in NVIDIA/RULER's wording. Takes about 0.1 s the first time.
 
-    One text differs from NVIDIA's and is put right: "assigned" is misspelt in vt's answer prefix. (lm-eval's other
-    differences lie in its generators, which are not used.)
-    Raises :class:`BenchmarkError` where lm-eval is missing or has other texts than the pinned version.
+    One text differs from NVIDIA's and is corrected: "assigned" is misspelt in vt's answer prefix. (lm-eval's other
+    differences are in its generators, which are not used.)
+    Raises :class:`BenchmarkError` if lm-eval is missing or its texts differ from the pinned version's.
     """
     raw = raw_constants()
     changed = sorted(name for name in HASHES.keys() | raw.keys() if HASHES.get(name) != _hash(raw.get(name)))
     if changed:
         raise BenchmarkError(
-            f"lm-eval {installed_version()} has other RULER texts than {PINNED} in: {', '.join(changed)}; {REMEDY}"
+            f"lm-eval {installed_version()} differs from {PINNED} in RULER texts: {', '.join(changed)}; {REMEDY}"
         )
     return Templates(
         niah=raw["niah"],
@@ -195,7 +195,7 @@ def templates() -> Templates:
 
 
 def raw_constants() -> dict[str, Any]:
-    """The constants just as lm-eval has them; None for one that is not where it was."""
+    """The constants exactly as lm-eval has them; None for one that was not found."""
     niah, prepare = _Source("niah_utils.py"), _Source("prepare_niah.py")
     vt, cwe, fwe, qa = (_Source(f"{name}_utils.py") for name in ("vt", "cwe", "fwe", "qa"))
     vt_texts = (vt.constant("CONFIG") or {}).get("variable_tracking", {})
@@ -274,7 +274,7 @@ def _limit_of(task: dict[str, Any]) -> int | None:
 
 
 def _task_file(file: str, benchmark: str = "ruler") -> dict[str, Any]:
-    """A task file's content; empty where it cannot be read."""
+    """A task file's content; empty if it cannot be read."""
     try:
         return yaml.load(_folder(benchmark).joinpath(file).read_text("utf-8"), _Loader) or {}
     except (OSError, yaml.YAMLError):

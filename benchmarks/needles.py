@@ -30,7 +30,7 @@ KEYS = tuple(_WORDS.split())
 
 @register
 class Needles(Benchmark):
-    """``keys_n``: n keys with a 7-digit value each, at random depths among repeated lines; one of them is asked for.
+    """``keys_n``: n keys with a 7-digit value each, at random depths in repeated lines; the question is for one.
 
     Lengths are in tokens of the model's tokenizer, from 256. A sample is filled by the rule of RULER: context, question
     and answer prefix, encoded as one text, plus 24 tokens for the answer take at most the length, and one more haystack

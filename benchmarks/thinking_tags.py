@@ -1,8 +1,8 @@
-"""Text of models that think first: what stands after the thought is the answer."""
+"""Text of models that think first: the answer is what follows the reasoning."""
 
 from __future__ import annotations
 
-#: (start, end) tags of a thought that are known; an answer stands after the last end tag
+#: known (start, end) tags of reasoning; an answer follows the last end tag
 TAGS = (
     ("<think>", "</think>"),
     ("<thought>", "</thought>"),
@@ -17,8 +17,8 @@ TAGS = (
 def after_thought(text: str, thinking: bool) -> str:
     """What follows the last end-of-thought tag: the only text that is scored.
 
-    Nothing where a thought is still open, since the model never got to an answer: there is no end tag although it was
-    set to ``thinking``, or a start tag follows the last end. Applied again to its own result it changes nothing.
+    Empty if the reasoning is still open, since the model never got to an answer: there is no end tag although it was
+    set to ``thinking``, or a start tag follows the last end. Idempotent.
     """
     last = max((text.rfind(end) + len(end) for _, end in TAGS if end in text), default=0)
     rest = text[last:]

@@ -1,6 +1,6 @@
-r"""Final answers in a box: the last ``\boxed{...}`` of a text, read as a whole number. Standard library alone.
+r"""Final answers in a box: the last ``\boxed{...}`` of a text, read as a whole number. Uses only the standard library.
 
-Only a closed box counts, and nothing outside it is ever read: a number in the running text is no answer.
+Only a closed box counts, and nothing outside it is ever read: a number in the running text is not an answer.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import re
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 #: a brace, or a backslash with the character it escapes
 _BRACE = re.compile(r"\\[\\{}]|[{}]")
-#: spaces and marks that say how a number looks, not what it is
+#: spaces and marks that change how a number looks, not its value
 _SPACING = re.compile(r"\\(?:[,;: ]|quad\b|qquad\b|thinspace\b)|~|\\\\")
 _STYLE = re.compile(r"\\(?:left|right|displaystyle|textstyle|bf|rm|it|bfseries|limits)(?![A-Za-z])")
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree\b|°")
-#: commands that only set their argument in another type
+#: commands that only change their argument's font
 _WRAPPER = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:bf|rm|it|sf|tt|normal)|boldsymbol|bm|mbox|underline|operatorname|boxed|fbox)"
     r"\s*\{([^{}]*)\}"
@@ -36,7 +36,7 @@ _LETTER = re.compile(r"(?<![A-Za-z0-9])([A-Za-z])(?![A-Za-z.])")
 
 
 def last_box(text: str) -> str | None:
-    r"""What stands in the last closed ``\boxed{...}`` or ``\fbox{...}``, braces inside counted; None without one.
+    r"""What is in the last closed ``\boxed{...}`` or ``\fbox{...}``, braces inside counted; None without one.
 
     ``\{`` and ``\}`` are characters, not braces. A box that is cut off does not count, one inside another does.
     """
@@ -54,11 +54,11 @@ def last_box(text: str) -> str | None:
 
 
 def whole_number(content: str) -> int | None:
-    r"""The number of 0 or more that a box's content states, None where it states none, or something else as well.
+    r"""The number of 0 or more that a box's content states; None if it states none, or something else as well.
 
-    Taken for the same number: ``70``, ``070``, ``70.0``, ``70.``, ``$70$``, ``\text{70}``, ``x = 70``, ``1{,}024``,
+    Read as the same number: ``70``, ``070``, ``70.0``, ``70.``, ``$70$``, ``\text{70}``, ``x = 70``, ``1{,}024``,
     ``1\,024``, ``70^\circ``, ``70\%``, ``\$70``, ``70\text{ units}``, ``70 cm``. Arithmetic is not done: ``140/2``,
-    ``2^6`` and ``70 + 1`` are no numbers, and neither are ``70.5``, ``70 or 71`` and ``70\pi``.
+    ``2^6`` and ``70 + 1`` are not numbers, and neither are ``70.5``, ``70 or 71`` and ``70\pi``.
     """
     text = _plain(content)
     if "=" in text:
@@ -76,7 +76,7 @@ def whole_number(content: str) -> int | None:
 
 
 def _plain(content: str) -> str:
-    """The content without what only sets type; text that was set apart from a number stays apart from it."""
+    """The content without formatting; text that was separated from a number stays separated from it."""
     text = content.replace("{,}", ",").replace("\\!", "").replace("\\$", " ").replace("\\%", "%")
     text = re.sub(r"\\[()\[\]]|\$", " ", text)
     text = _STYLE.sub("", _DEGREES.sub(" ", text))
@@ -88,7 +88,7 @@ def _plain(content: str) -> str:
 
 
 def _unwrapped(match: re.Match[str]) -> str:
-    """The argument alone. Single letters in it get a full stop: a unit may be one letter, a factor is no unit."""
+    """The argument alone. Single letters in it get a full stop: a unit may be one letter, a factor is not a unit."""
     return " " + _LETTER.sub(r"\1.", match[1]) + " "
 
 

@@ -1,4 +1,4 @@
-"""A second opinion on boxed answers by math-verify. The only file that touches it; imported when first needed."""
+"""A second opinion on boxed answers by math-verify. The only file that uses it; imported when first needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 #: longer boxes are prose
 LONGEST = 100
-#: what math-verify can evaluate in no time; it computes powers and factorials without a bound of its own
+#: what math-verify can evaluate quickly; it computes powers and factorials of any size
 _QUICK = re.compile(
     r"(?:[A-Za-z0-9\s.,:=+\-*/(){}$%]|\\[,;:!%$ ()\[\]]"
     r"|\\(?:text(?:bf|it|rm)?|math(?:bf|rm|it)|left|right|[dt]?frac|sqrt|cdot|times|div|quad|pi|circ|degree)(?![A-Za-z])"
@@ -19,11 +19,11 @@ _ONE_POWER = re.compile(r"\^(?:\{[0-9]\}|[0-9])(?![0-9^])")
 
 
 def says_equal(content: str, gold: int) -> bool | None:
-    r"""Whether math-verify takes a box's content for ``gold``; None where it is not asked.
+    r"""Whether math-verify accepts a box's content as ``gold``; None if it is not asked.
 
-    It is asked about short boxes that it can surely evaluate (one power, with a one-digit exponent): its guards against
-    endless evaluation are signal alarms, which work in the main thread alone, so they are off. It sees only the box:
-    of several boxes it would make a set.
+    It is asked only about short boxes that it can certainly evaluate (one power, with a one-digit exponent): its guards
+    against endless evaluation are signal alarms, which work only in the main thread, so they are off. It sees only the
+    box: of several boxes it would make a set.
     """
     quick = _ONE_POWER.sub("", content, count=1)
     if len(content) > LONGEST or not _QUICK.fullmatch(quick):
@@ -32,7 +32,7 @@ def says_equal(content: str, gold: int) -> bool | None:
     try:
         found = parse(rf"\boxed{{{content}}}", parsing_timeout=None)
         return bool(verify(parse(str(gold), parsing_timeout=None), found, timeout_seconds=None))
-    except Exception:  # whatever its parsers raise, it has no opinion
+    except Exception:  # whatever its parsers raise counts as no opinion
         return None
 
 

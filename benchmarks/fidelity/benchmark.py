@@ -66,7 +66,7 @@ class Fidelity(Benchmark):
     metrics = (
         Metric("kl_mean", "KL", ".4f", "KL(full ‖ pruned) per token, mean, nats", False, log_scale=True),
         Metric("kl_p95", "KL 95th", ".4f", "KL per token, 95th percentile, nats", False, log_scale=True),
-        Metric("ppl_ratio", "perplexity x", ".3f", "perplexity relative to the full cache", False, log_scale=True),
+        Metric("ppl_ratio", "perplexity x", ".3f", "perplexity, relative to the full cache's", False, log_scale=True),
     )
 
     def __init__(self, source: str = "", reference: str = "") -> None:

@@ -33,7 +33,7 @@ def read_texts(path: Path) -> list[str]:
         files = [path]
     found = [text for file in files for text in _read(file)]
     if not found:
-        raise BenchmarkError(f"--data {path} holds no text; give a file that has some")
+        raise BenchmarkError(f"--data {path} has no text; give a file that has some")
     return found
 
 

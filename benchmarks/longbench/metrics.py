@@ -53,8 +53,8 @@ def rouge_zh(prediction: str, reference: str) -> float:
 def rouge(prediction: str, reference: str) -> float:
     """F of the package's ROUGE-L (summary level, sentences end at full stops); 0 for an answer without any text.
 
-    The package recurses once a word, over both texts. Python's own limit would end that at about 1,000 words, so it is
-    raised to what these texts can need; an error is an error, never a score of 0.
+    The package recurses once per word, over both texts. Python's own limit would end that at about 1,000 words, so it
+    is raised to what these texts may need; an error is an error, never a score of 0.
     """
     if not prediction.strip(".") or not reference.strip("."):
         return 0.0
@@ -63,10 +63,10 @@ def rouge(prediction: str, reference: str) -> float:
 
 
 def classification(prediction: str, reference: str, classes: Sequence[str]) -> float:
-    """1 / (classes named in the answer), 0 where the right one is not among them.
+    """1 / (classes named in the answer), 0 if the right one is not among them.
 
-    A class whose name is part of the right one's is not counted, with a slip of THUDM's scorer that its figures have:
-    the class after one that was dropped stays, whatever its name.
+    A class whose name is part of the right one's is not counted. THUDM's scorer has a bug that its figures depend on,
+    so it is kept: the class after one that was dropped stays, whatever its name.
     """
     named = [name for name in classes if name in prediction]
     place = 0
@@ -87,8 +87,8 @@ def right_numbers(prediction: str, reference: str) -> float:
 def code_similarity(prediction: str, reference: str) -> float:
     """Similarity of the answer's first line of code, in whole hundredths.
 
-    It is ``fuzz.ratio`` of fuzzywuzzy as THUDM has it, on Python's difflib. That package takes another algorithm
-    without a word where python-Levenshtein is installed, which gives other scores; so it is not used here.
+    It is ``fuzz.ratio`` of fuzzywuzzy as THUDM has it, on Python's difflib. That package silently uses another
+    algorithm if python-Levenshtein is installed, with other scores; so it is not used here.
     """
     lines = prediction.lstrip("\n").split("\n")
     line = next((line for line in lines if not any(mark in line for mark in NO_CODE)), "")
@@ -126,7 +126,7 @@ def _segments(text: str) -> list[str]:
 def _jieba() -> Callable[[str], Iterator[str]]:
     import jieba  # late: reading its dictionary takes a second
 
-    jieba.setLogLevel(logging.WARNING)  # it tells of that on standard error
+    jieba.setLogLevel(logging.WARNING)  # it reports that on standard error
     cut: Callable[[str], Iterator[str]] = jieba.cut
     return cut
 

@@ -17,13 +17,13 @@ def normalised(text: str) -> str:
 
 
 def exact_match(prediction: str, references: Sequence[str]) -> float:
-    """1.0 where the normalised prediction equals a normalised reference, else 0.0."""
+    """1.0 if the normalised prediction equals a normalised reference, else 0.0."""
     return float(any(normalised(prediction) == normalised(reference) for reference in references))
 
 
 def f1(prediction: str, references: Sequence[str]) -> float:
     """The best F1 over the references of the words that prediction and reference share, words counted as often as they
-    come. Where one of the two has no word, 1.0 if the other has none either."""
+    occur. If one of the two has no words: 1.0 if the other has none either."""
     return max(_f1(normalised(prediction).split(), normalised(reference).split()) for reference in references)
 
 

@@ -20,8 +20,8 @@ class PublishedRuler(Benchmark):
     models see somewhat more or fewer tokens. NVIDIA/kvpress reports its figures on these rows.
 
     They come from the hub, or with ``--data`` from a .jsonl or .parquet file of the same columns or a folder of such
-    files (those in its subfolder named after the length, where there is one, as in a copy of the data set). All are
-    taken, or the first ``limit`` of each subset. Rows with equal contexts share a prefill.
+    files (those in its subfolder named after the length, if there is one, as in a copy of the data set). All are
+    used, or the first ``limit`` of each subset. Rows with equal contexts share a prefill.
 
     Score: RULER's. (kvpress deletes control characters where RULER makes line ends of them.)
     """

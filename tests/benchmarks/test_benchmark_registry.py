@@ -65,7 +65,12 @@ def test_plugin_is_found(plugins: list[Point]) -> None:
 
 
 def test_broken_plugin_shows_its_error_when_requested_and_hinders_no_other(plugins: list[Point]) -> None:
-    plugins += [Point("bad", ImportError("no module named frob")), Point("toy", Toy), Point("wrong", int)]
+    plugins += [
+        Point("bad", ImportError("no module named frob")),
+        Point("toy", Toy),
+        Point("wrong", int),
+        Point("other", Toy),
+    ]
     assert registry.names() == sorted([*registry.BUILT_IN, "toy"])
     with pytest.raises(
         BenchmarkError, match=r"'bad' comes from a plugin that did not load .ImportError: no module named"
@@ -73,6 +78,8 @@ def test_broken_plugin_shows_its_error_when_requested_and_hinders_no_other(plugi
         registry.get("bad")
     with pytest.raises(BenchmarkError, match=r"package:wrong is not a subclass"):
         registry.get("wrong")
+    with pytest.raises(BenchmarkError, match=r"package:other is named 'toy', its entry point 'other'"):
+        registry.get("other")
     assert type(registry.get("toy")) is Toy
 
 

@@ -140,7 +140,7 @@ def test_a_wrong_value_is_named_with_its_column(
         ("aime25", "", JSON(ROWS["aime25"]) * 1 + "\n" + JSON(ROWS["aime25"]), "line 2: the id '1' appears twice"),
         ("aime25", "", "\n", "has no rows; its lines need the columns id, question, answer"),
         ("ruler", "", "", "has no rows; its lines need the columns context, "),
-        ("fidelity:text", "", '{"text": " "}\n', "holds no text; give a file that has some"),
+        ("fidelity:text", "", '{"text": " "}\n', "has no text; give a file that has some"),
         ("longbench", "trec", JSON(ROWS["longbench"]), "line 1: all_classes must be a list of texts, got null"),
         ("longbench", "passage_retrieval_en", JSON(ROWS["longbench"]), "passage_retrieval_en must be texts that name"),
         ("longbench", "trec", '{"input": "x"}', "line 1: no column context, answers, length, all_classes; required: "),

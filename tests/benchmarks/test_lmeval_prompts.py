@@ -60,7 +60,7 @@ def test_a_changed_text_is_noticed(
     content = path.read_text("utf-8")
     assert old in content
     path.write_text(content.replace(old, new), "utf-8")
-    with pytest.raises(BenchmarkError, match=rf" than 0.4.13 in: {changed}; .*'lm-eval==0.4.13'"):
+    with pytest.raises(BenchmarkError, match=rf" differs from 0.4.13 in .*: {changed}; .*'lm-eval==0.4.13'"):
         get(benchmark).check(Request())
 
 
@@ -68,7 +68,7 @@ def test_missing_files_are_noticed(copied: Callable[[str], Path]) -> None:
     folder = copied("ruler")
     (folder / "vt_utils.py").unlink()
     (folder / "fwe.yaml").unlink()
-    with pytest.raises(BenchmarkError, match="in: max_new_tokens, vt, vt_first, vt_next, vt_prefix;"):
+    with pytest.raises(BenchmarkError, match="in RULER texts: max_new_tokens, vt, vt_first, vt_next, vt_prefix;"):
         lmeval_prompts.templates()
 
 

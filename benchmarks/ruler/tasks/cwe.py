@@ -1,4 +1,4 @@
-"""RULER's common words: a numbered list in which ten words come up more often than the others."""
+"""RULER's common words: a numbered list in which ten words are more frequent than the others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LONG = 4096
 def plan(stream: Stream, index: int) -> Plan:
     """Sample ``index``: a worked example, then the list; n counts the list's distinct words, the ten included.
 
-    Where all words there are do not fill the list, pairs of words as in RULER's keys follow. (NVIDIA's scripts take
-    another word list then, which is no part of any package.)
+    If all words together do not fill the list, pairs of words as in RULER's keys follow. (NVIDIA's scripts take
+    another word list then, which is not part of any package.)
     """
     is_long = stream.length >= LONG
     words = lists().all

@@ -1,4 +1,4 @@
-"""The essay haystack: running text with needles between its sentences, repeated where it is too short."""
+"""The essay haystack: running text with needles between its sentences, repeated if it is too short."""
 
 from __future__ import annotations
 

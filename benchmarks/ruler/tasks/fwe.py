@@ -1,4 +1,4 @@
-"""RULER's frequent words: coded words whose numbers follow a zeta law, the three most frequent asked for."""
+"""RULER's frequent words: coded words whose numbers follow a zeta law, the question is for the three most frequent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import string
 from benchmarks.ruler.tasks.plan import Draft, Plan, Stream, join, lay
 
 ALPHA = 2.0
-#: of RULER's alpha only this value is in use, where the zeta function is known in closed form
+#: RULER uses only this value of alpha, at which the zeta function is known in closed form
 ZETA = math.pi**2 / 6
 LETTERS = 6
 #: tokens of room for each word of the vocabulary

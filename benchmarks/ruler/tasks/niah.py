@@ -1,4 +1,4 @@
-"""RULER's needle tasks: values hidden under keys in a haystack, some of the keys asked for."""
+"""RULER's needle tasks: values hidden under keys in a haystack; the question is for some of the keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Niah:
 
     keys     hidden keys, not counting a haystack of needles
     values   values of each key
-    asked    keys that are asked for
+    asked    keys that the question is for
     """
 
     haystack: str
@@ -80,7 +80,7 @@ def _in_lines(stream: Stream, task: Niah, index: int) -> Plan:
 
     haystacks: dict[str, Haystack] = {
         "repeat": lambda n: [stream.templates.noise] * n,
-        "needle": lambda n: needles(n + 1)[1:],  # the first pair is the one that is asked for
+        "needle": lambda n: needles(n + 1)[1:],  # the first pair is the one that the question is for
     }
     haystack = haystacks[task.haystack]
 
@@ -98,7 +98,7 @@ def needle(stream: Stream, task: Niah, key: str, value: str) -> str:
 
 
 def draft(stream: Stream, task: Niah, haystack: str, asked: Sequence[str], answers: Sequence[str]) -> Draft:
-    """The texts for the keys that are asked for. The templates are worded for several answers."""
+    """The texts of a question for these keys. The templates are worded for several answers."""
     template, prefix, kind = stream.templates.niah, stream.templates.niah_prefix_many, task.value
     if len(answers) == 1:
         # RULER's own rewriting, in its order

@@ -14,7 +14,7 @@ from benchmarks.prompt_filling import largest_fit
 
 
 class Draft(NamedTuple):
-    """The texts of one sample. The question ends with the space that parts it from the answer prefix."""
+    """The texts of one sample. The question ends with the space that separates it from the answer prefix."""
 
     context: str
     question: str
@@ -31,7 +31,7 @@ class Stream:
     """Where the samples of one (subset, length, seed) come from.
 
     room    tokens that a prompt may take: the length less the answer limit
-    source  the texts of others that the subset needs (:mod:`benchmarks.ruler.source_texts`); None for most
+    source  the published texts that the subset needs (:mod:`benchmarks.ruler.source_texts`); None for most
     """
 
     subset: str
@@ -43,7 +43,7 @@ class Stream:
     source: Any = None
 
     def rng(self, *parts: object) -> random.Random:
-        """A generator of its own for each purpose, so that no draw depends on another's number of draws."""
+        """A separate generator for each purpose, so that no draw depends on the number of other draws."""
         return random.Random("/".join(map(str, ("ruler", self.subset, self.length, self.seed, *parts))))
 
 
@@ -54,7 +54,7 @@ class Plan:
     build   the sample with n units, the same at every call
     unit    what n counts
     least   fewest units of a sample
-    most    units there are, all taken where they leave room (as in RULER); None = no end
+    most    the number of units available, all used if there is room (as in RULER); None = unlimited
     """
 
     build: Callable[[int], Draft]
@@ -64,7 +64,7 @@ class Plan:
 
 
 class Filler:
-    """Fills plans of one stream; remembers the last size, which is nearly the next one's."""
+    """Fills plans of one stream; remembers the last size, since the next one is similar."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -73,8 +73,8 @@ class Filler:
     def draw(self, plan: Plan) -> Draft:
         """The sample whose prompt fits the room and with one more unit would not.
 
-        The prompt is encoded as one text, without a chat template. Raises :class:`BenchmarkError` where the smallest
-        sample does not fit. Where the units run out below the length the sample has them all, with a warning.
+        The prompt is encoded as one text, without a chat template. Raises :class:`BenchmarkError` if the smallest
+        sample does not fit. If the units run out below the length, the sample has them all, with a warning.
         """
         stream = self._stream
         what = f"ruler {stream.subset} at {stream.length} tokens"
@@ -86,7 +86,7 @@ class Filler:
 
         size = largest_fit(cost, stream.room, self._guess or self._first_guess(plan), plan.least, what)
         if size == plan.most:
-            text = f"all {plan.most} {plan.unit}s there are do not fill it; give more texts or a shorter --length"
+            text = f"all {plan.most} {plan.unit}s together do not fill it; give more texts or a shorter --length"
             warnings.warn(f"{what}: {text}", stacklevel=2)
         self._guess = size
         return plan.build(size)
@@ -97,7 +97,7 @@ class Filler:
 
 
 def lay(template: str, **fields: str) -> tuple[str, str]:
-    """A filled template as (context, question), parted after the line end that follows ``{context}``."""
+    """A filled template as (context, question), split after the line end that follows ``{context}``."""
     head, tail = template.split("{context}")
     border = len(tail) - len(tail.lstrip("\n"))
     context = fields.pop("context")

@@ -18,7 +18,7 @@ def plan(stream: Stream, index: int) -> Plan | None:
     if index >= len(corpus.questions):
         raise BenchmarkError(
             f"ruler {stream.subset} at {stream.length} tokens: its texts have only {len(corpus.questions)} questions, "
-            "of which those with too long documents are left out; ask for a smaller --limit"
+            "of which those with documents that are too long are left out; use a smaller --limit"
         )
     asked = corpus.questions[index]
     rng = stream.rng(index)

@@ -1,4 +1,4 @@
-"""RULER's variable tracking: a chain of assignments in repeated lines; all variables with its value are asked for."""
+"""RULER's variable tracking: a chain of assignments in repeated lines; the question is for all with its value."""
 
 from __future__ import annotations
 
@@ -71,5 +71,5 @@ def worked_example(stream: Stream, chain: Chain) -> str:
 
 
 def answered(draft: Draft) -> str:
-    """A whole prompt with its answer and what parts it from the next."""
+    """A whole prompt with its answer and what separates it from the next."""
     return f"{draft.prompt} {' '.join(draft.references)}\n\n"

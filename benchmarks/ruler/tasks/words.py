@@ -54,7 +54,7 @@ def draw(kind: str, rng: random.Random) -> str:
 
 
 class Distinct:
-    """Draws that never repeat and are none of ``taken``, item n the same however many are drawn."""
+    """Draws without repeats that are not in ``taken``; item n is the same however many are drawn."""
 
     def __init__(self, kind: str, rng: random.Random, taken: Iterable[str] = ()) -> None:
         self._kind, self._rng = kind, rng

@@ -93,6 +93,7 @@ def test_facts_are_those_of_the_source() -> None:
     needles, one = registry.get("needles"), registry.get("fidelity:needles")
     assert (one.name, one.teacher_forced) == ("fidelity:needles", "answer")
     assert (one.subsets, one.default_lengths, one.shareable) == (needles.subsets, needles.default_lengths, True)
+    assert registry.get("fidelity:ruler").notes(Request()) == registry.get("ruler").notes(Request()) != ()
     aime = registry.get("fidelity:aime25")
     assert (aime.default_phase, aime.pass_at, aime.cross_check) == ("both", (), None)
     plain = registry.get("fidelity:text:repeat")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import registry
+from benchmarks import hub, registry
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Text
 from benchmarks.multi_question import passages
 from benchmarks.multi_question.benchmark import ANSWER_PREFIX, ANSWER_ROOM
@@ -88,7 +88,7 @@ def tokens(text: Text, context: str, question: str) -> int:
     return len(text.encode(context + question + ANSWER_PREFIX)) + ANSWER_ROOM
 
 
-def test_a_sample_does_not_depend_on_how_many_are_asked_for(benchmark: Benchmark, squad: Path, text: Text) -> None:
+def test_a_sample_does_not_depend_on_how_many_are_requested(benchmark: Benchmark, squad: Path, text: Text) -> None:
     many = benchmark.samples(Request((LENGTH,), limit=4, data=squad), text)
     assert benchmark.samples(Request((LENGTH,), limit=2, data=squad), text) == many[:10]
     first_two = benchmark.samples(Request((LENGTH,), ("q2", "q1"), 4, squad), text)
@@ -97,9 +97,22 @@ def test_a_sample_does_not_depend_on_how_many_are_asked_for(benchmark: Benchmark
     assert {sample.context_id for sample in many}.isdisjoint(sample.context_id for sample in other)
 
 
-def test_a_folder_is_read_as_its_files(benchmark: Benchmark, squad: Path, text: Text) -> None:
-    asked = Request((LENGTH,), limit=1, data=squad.parent)
-    assert benchmark.samples(asked, text) == benchmark.samples(Request((LENGTH,), limit=1, data=squad), text)
+def test_a_folder_and_the_rows_of_the_hub_are_read_as_the_file(
+    benchmark: Benchmark, squad: Path, text: Text, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = [benchmark.samples(Request((LENGTH,), limit=1, data=data), text) for data in (squad, squad.parent)]
+    articles = json.loads(squad.read_text("utf-8"))["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    rows = [
+        {"context": one["context"], "question": qa["question"], "answers": {"text": [a["text"] for a in qa["answers"]]}}
+        for one in paragraphs
+        for qa in one["qas"]
+    ]
+    monkeypatch.setattr(hub, "rows", lambda name, *_: rows if name == "rajpurkar/squad_v2" else [])
+    passages.published_passages.cache_clear()
+    samples.append(benchmark.samples(Request((LENGTH,), limit=1), text))
+    passages.published_passages.cache_clear()
+    assert samples[0] == samples[1] == samples[2]
 
 
 def test_rows_that_share_a_context_are_its_questions(

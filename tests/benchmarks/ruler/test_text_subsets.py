@@ -147,6 +147,6 @@ def test_questions_whose_documents_do_not_fit_are_left_out(text: Text) -> None:
 
 def test_all_documents_where_they_run_out(text: Text) -> None:
     corpus = HOTPOTQA.parse([made_up.hotpotqa(made_up.random.Random(1), 2)])
-    with pytest.warns(UserWarning, match="qa_2 at 4096 tokens: all 20 documents there are do not fill it"):
+    with pytest.warns(UserWarning, match="qa_2 at 4096 tokens: all 20 documents together do not fill it"):
         (sample,) = ruler.generate("qa_2", 4096, 0, 1, text, corpus)
     assert len(documents(sample.context)) == 20
