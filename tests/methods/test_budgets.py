@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from methods.base import MethodError
+from methods.base import MethodError, Protection
 from methods.budgets import Ranking, number_kept
+from tests.delayed import delayed
 
 INFINITY = float("inf")
 
@@ -208,3 +209,16 @@ def test_no_pairs_and_no_layers_give_empty_masks(budget: str) -> None:
         kept = number_kept(shape[-1], Decimal("0.5"))
         assert apply(budget, ranked, kept).shape == shape
         assert ranked.threshold(0.0).shape == shape
+
+
+@pytest.mark.parametrize("sinks", [0, 3])
+@pytest.mark.parametrize("window", [0, 1, 7, 39, 40, 41, 500])
+@pytest.mark.parametrize("tau", [-INFINITY, -0.5, 0.0, 1.75, INFINITY])
+def test_a_threshold_on_a_whole_prefill_equals_delayed_eviction_token_by_token(
+    window: int, tau: float, sinks: int
+) -> None:
+    # in quarters, so that many scores equal the threshold
+    scores = torch.randint(-8, 9, (3, 40), generator=torch.Generator().manual_seed(0)).float() / 4
+    at_once = Ranking(scores[None], Protection(sinks, window).mask(40, 0)).threshold(tau)[0]
+    for sizes in ([40], [1] * 40, [13, 1, 1, 25]):
+        assert torch.equal(delayed(scores, tau, window, sizes, sinks), at_once)
