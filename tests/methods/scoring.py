@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from harness.config.grid import plan
 from harness.config.run_config import RunConfig
+from harness.conformance.fixtures import Recorder
 from harness.engine.adapter import LanguageModel
 from harness.engine.context import Context
 from harness.engine.prefill import prefill
@@ -32,17 +32,6 @@ def masks_of(lm: LanguageModel, given: Context, *methods: str, **grid: Any) -> t
     assert scored.failed == {}
     shape = (lm.info.layers, lm.info.kv_heads, len(given.ids))
     return masks(planned.planned, scored, shape, given.prefix), {m.name: s for m, s in scored.scores.items()}
-
-
-@dataclass(frozen=True)
-class Recorder(Method):
-    """Remembers what it is shown."""
-
-    shown: list[Observation] = field(default_factory=list, compare=False)
-
-    def score(self, seen: Observation) -> Tensor:
-        self.shown.append(seen)
-        return torch.zeros(seen.keys.shape[:2])
 
 
 def observations(lm: LanguageModel, given: Context) -> list[Observation]:

@@ -60,6 +60,13 @@ def assert_control_is_the_unpatched_model(lm: LanguageModel) -> None:
     torch.testing.assert_close(found, whole_logits(lm).log_softmax(-1), rtol=0, atol=1e-9)
 
 
+def assert_close_to_unpatched(lm: LanguageModel, keep: torch.Tensor, found: torch.Tensor) -> None:
+    """With a mask of its own for each layer and head."""
+    for own, mask in zip(found, keep, strict=True):
+        expected = unpatched_logits(lm, CONTEXT + ALL_FED, TOKENS, mask).log_softmax(-1)
+        torch.testing.assert_close(own, expected, rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("family", MODELS)
 def test_the_prefill_and_the_control_equal_the_unpatched_model(family: str) -> None:
     lm = tiny(family)
@@ -79,9 +86,7 @@ def test_pruned_variants_equal_the_unpatched_model_with_masks_of_its_own(family:
     keep = some_masks(3, lm.info.layers, 3, TOKENS, seed=1)
     keep[2] = False
     found = engine_logprobs(lm, prefill(lm, Context(CONTEXT)).prefix, keep, FED)
-    for variant in range(3):
-        expected = unpatched_logits(lm, CONTEXT + ALL_FED, TOKENS, keep[variant]).log_softmax(-1)
-        torch.testing.assert_close(found[variant], expected, rtol=0, atol=1e-9)
+    assert_close_to_unpatched(lm, keep, found)
     differs = (found[0] - found[2]).abs().max() > 1e-3
     assert bool(differs) == bool(PRUNABLE[family])
 
@@ -114,9 +119,7 @@ def test_a_window_of_any_size_equals_the_unpatched_model(window: int) -> None:
     lm = tiny("gemma3", sliding_window=window)
     keep = some_masks(2, 2, 3, TOKENS, seed=2)
     found = engine_logprobs(lm, prefill(lm, Context(CONTEXT)).prefix, keep, FED)
-    for variant in range(2):
-        expected = unpatched_logits(lm, CONTEXT + ALL_FED, TOKENS, keep[variant]).log_softmax(-1)
-        torch.testing.assert_close(found[variant], expected, rtol=0, atol=1e-9)
+    assert_close_to_unpatched(lm, keep, found)
 
 
 @pytest.mark.parametrize("family", ["qwen2_sliding", "gemma3", "mistral_sliding"])
@@ -152,13 +155,7 @@ def test_final_soft_capping_is_honoured() -> None:
 
 def test_gemma3_with_a_vision_tower_is_served_by_its_text_model() -> None:
     text = {**SHAPE, **MODELS["gemma3"][1], "tie_word_embeddings": False}
-    vision = {
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "image_size": 28,
-    }
+    vision = {**SMALL, "num_hidden_layers": 1, "image_size": 28}
     config = Gemma3Config(text_config=text, vision_config={**vision, "patch_size": 14}, tie_word_embeddings=False)
     torch.manual_seed(0)
     model = Gemma3ForConditionalGeneration._from_config(config, attn_implementation="sdpa").to(torch.float64)
@@ -168,24 +165,11 @@ def test_gemma3_with_a_vision_tower_is_served_by_its_text_model() -> None:
     assert hook_count(model) == 0
 
 
+SMALL = {"vocab_size": 9, "hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2}
 OTHERS = {
     "gpt2": (GPT2LMHeadModel, GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=9)),
-    "gpt_neox": (
-        GPTNeoXForCausalLM,
-        GPTNeoXConfig(num_hidden_layers=1, num_attention_heads=2, hidden_size=8, intermediate_size=8, vocab_size=9),
-    ),
-    "gemma2": (
-        Gemma2ForCausalLM,
-        Gemma2Config(
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            hidden_size=8,
-            intermediate_size=8,
-            vocab_size=9,
-            head_dim=4,
-        ),
-    ),
+    "gpt_neox": (GPTNeoXForCausalLM, GPTNeoXConfig(num_hidden_layers=1, **SMALL)),
+    "gemma2": (Gemma2ForCausalLM, Gemma2Config(num_hidden_layers=2, num_key_value_heads=1, head_dim=4, **SMALL)),
 }
 
 
@@ -196,19 +180,16 @@ def test_an_unsupported_family_is_refused_with_the_list_of_supported_ones(family
         LanguageModel(model_class(config), "some/model")
 
 
-def refused(**changes: object) -> pytest.ExceptionInfo[EngineError]:
-    with pytest.raises(EngineError) as caught:
-        tiny("gemma3", **changes)
-    assert "tiny-gemma3" in str(caught.value)
-    return caught
-
-
-def test_soft_capped_attention_is_refused() -> None:
-    refused(attn_logit_softcapping=50.0).match("soft-caps its attention")
-
-
-def test_attention_in_both_directions_is_refused() -> None:
-    refused(use_bidirectional_attention=True).match("both directions")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"attn_logit_softcapping": 50.0}, "'tiny-gemma3' soft-caps its attention"),
+        ({"use_bidirectional_attention": True}, "'tiny-gemma3' attends in both directions"),
+    ],
+)
+def test_attention_that_the_engines_do_not_compute_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(EngineError, match=message):
+        tiny("gemma3", **change)
 
 
 def test_the_shape_of_a_model_is_known_from_its_configuration() -> None:

@@ -39,9 +39,7 @@ def context(tokens: int = TOKENS, prefix: int = 4) -> Context:
     return Context(some_ids(tokens), prefix, (1, 2, 3), lambda text: [5, 6, 7])
 
 
-@pytest.fixture(scope="module")
-def lm() -> LanguageModel:
-    return tiny("llama")
+LM = tiny("llama")
 
 
 @torch.inference_mode()
@@ -86,9 +84,9 @@ def test_the_byte_budget_changes_neither_cache_nor_scores(family: str, block_byt
         torch.testing.assert_close(split.scores[method], scores, rtol=1e-6, atol=2e-6)  # float32 sums
 
 
-def test_the_extra_passes_leave_the_cache_as_the_prefill_made_it(lm: LanguageModel) -> None:
-    before = prefill(lm, context(), [Knorm()]).prefix
-    after = prefill(lm, context(), [KVzip(chunk=7)]).prefix
+def test_the_extra_passes_leave_the_cache_as_the_prefill_made_it() -> None:
+    before = prefill(LM, context(), [Knorm()]).prefix
+    after = prefill(LM, context(), [KVzip(chunk=7)]).prefix
     assert torch.equal(before.last_hidden, after.last_hidden)
     for index in range(3):
         assert after.keys[index].shape[1] == TOKENS
@@ -96,22 +94,22 @@ def test_the_extra_passes_leave_the_cache_as_the_prefill_made_it(lm: LanguageMod
         assert torch.equal(before.values[index], after.values[index])
 
 
-def test_scores_are_float32_of_every_prunable_layer_and_the_control_has_none(lm: LanguageModel) -> None:
-    scored = prefill(lm, context(), METHODS)
+def test_scores_are_float32_of_every_prunable_layer_and_the_control_has_none() -> None:
+    scored = prefill(LM, context(), METHODS)
     assert set(scored.scores) == set(METHODS[1:]) and scored.failed == {}
     for scores in scored.scores.values():
         assert scores.dtype == torch.float32 and scores.shape == (3, 3, TOKENS)
 
 
-def test_a_method_named_twice_is_scored_once(lm: LanguageModel) -> None:
-    scored = prefill(lm, context(), [Knorm(), Knorm(), KVzip(), KVzip(), KVzip(chunk=9)])
+def test_a_method_named_twice_is_scored_once() -> None:
+    scored = prefill(LM, context(), [Knorm(), Knorm(), KVzip(), KVzip(), KVzip(chunk=9)])
     assert list(scored.scores) == [Knorm(), KVzip(), KVzip(chunk=9)]
     assert all(scores.shape[0] == 3 for scores in scored.scores.values())
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 2])
-def test_empty_and_very_short_contexts_run_for_every_method(lm: LanguageModel, tokens: int) -> None:
-    scored = prefill(lm, context(tokens, prefix=0), METHODS)
+def test_empty_and_very_short_contexts_run_for_every_method(tokens: int) -> None:
+    scored = prefill(LM, context(tokens, prefix=0), METHODS)
     assert scored.prefix.cached == tokens and scored.failed == {}
     assert [keys.shape for keys in scored.prefix.keys] == [(3, tokens, 8)] * 3
     assert len(scored.scores) == len(METHODS) - 1
@@ -185,14 +183,14 @@ BREAK: dict[str, Any] = {}
 
 
 @pytest.mark.parametrize("where", ["prefill", "pass"])
-def test_a_method_that_raises_fails_alone_and_leaves_nothing_on_the_model(lm: LanguageModel, where: str) -> None:
-    before = left_behind(lm)
+def test_a_method_that_raises_fails_alone_and_leaves_nothing_on_the_model(where: str) -> None:
+    before = left_behind(LM)
     BREAK.update(where=where, error=ZeroDivisionError("no luck"))
-    scored = prefill(lm, context(), [Broken(), Knorm(), KVzip()])
-    assert_as_before(lm, before)
+    scored = prefill(LM, context(), [Broken(), Knorm(), KVzip()])
+    assert_as_before(LM, before)
     assert list(scored.failed) == [Broken()] and scored.failed[Broken()].status == "error"
     assert "no luck" in scored.failed[Broken()].reason
-    alone = prefill(lm, context(), [Knorm(), KVzip()])
+    alone = prefill(LM, context(), [Knorm(), KVzip()])
     assert list(scored.scores) == list(alone.scores)
     for method, scores in alone.scores.items():
         assert torch.equal(scored.scores[method], scores)
@@ -200,12 +198,12 @@ def test_a_method_that_raises_fails_alone_and_leaves_nothing_on_the_model(lm: La
 
 
 @pytest.mark.parametrize("where", ["prefill", "pass"])
-def test_an_interrupt_inside_a_method_leaves_nothing_on_the_model(lm: LanguageModel, where: str) -> None:
-    before = left_behind(lm)
+def test_an_interrupt_inside_a_method_leaves_nothing_on_the_model(where: str) -> None:
+    before = left_behind(LM)
     BREAK.update(where=where, error=KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        prefill(lm, context(), [Knorm(), Broken()])
-    assert_as_before(lm, before)
+        prefill(LM, context(), [Knorm(), Broken()])
+    assert_as_before(LM, before)
 
 
 class Shape(Knorm):
@@ -224,9 +222,9 @@ class Shape(Knorm):
         lambda seen: torch.zeros(3, seen.cached, dtype=torch.float64),
     ],
 )
-def test_scores_of_a_wrong_shape_or_dtype_are_that_methods_failure(lm: LanguageModel, make: Any) -> None:
+def test_scores_of_a_wrong_shape_or_dtype_are_that_methods_failure(make: Any) -> None:
     BREAK["make"] = make
-    scored = prefill(lm, context(), [Shape(), Knorm()])
+    scored = prefill(LM, context(), [Shape(), Knorm()])
     assert list(scored.failed) == [Shape()] and list(scored.scores) == [Knorm()]
     assert "expected float32 [3, 50]" in scored.failed[Shape()].reason
 
@@ -239,6 +237,6 @@ def test_a_pass_beyond_the_models_positions_fails_its_methods_only() -> None:
     assert "102 positions" in scored.failed[KVzip()].reason and "has 64" in scored.failed[KVzip()].reason
 
 
-def test_the_attention_function_outside_a_run_says_so(lm: LanguageModel) -> None:
-    with lm.engaged(), pytest.raises(EngineError, match="outside an engine run"):
-        lm.decoder(torch.tensor([[1, 2]]), use_cache=False)
+def test_the_attention_function_outside_a_run_says_so() -> None:
+    with LM.engaged(), pytest.raises(EngineError, match="outside an engine run"):
+        LM.decoder(torch.tensor([[1, 2]]), use_cache=False)
