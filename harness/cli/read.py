@@ -14,9 +14,7 @@ from harness.cli.flags import Json, flag
 @app.command()
 def score(
     benchmark: Annotated[str, typer.Option(help="longbench or longbench_e, whose metrics are used")],
-    predictions: Annotated[
-        Path, typer.Option(help="folder of SUBSET.jsonl: pred, answers, all_classes, length")
-    ],
+    predictions: Annotated[Path, typer.Option(help="folder of SUBSET.jsonl: pred, answers, all_classes, length")],
     json: Json = None,
 ) -> None:
     """Score another program's predictions with a benchmark's own metrics. Loads no model."""
