@@ -11,7 +11,7 @@ from harness.results.mask_file import StoredMasks, file_name, read
 from harness.results.run_folder import AVERAGED, Line
 from harness.safe_text import printable, quoted
 from harness.validation.completeness import unlike
-from harness.validation.file_tree import MASKS, MOST_MASK, MOST_MASKS
+from harness.validation.file_tree import MASKS
 from harness.validation.findings import Finding, finding
 from harness.validation.privacy import of_value
 from harness.validation.submission import Submission
@@ -22,7 +22,7 @@ def check_masks(run: Submission) -> Iterator[Finding]:
     lines: dict[tuple[str, str], Line] = {}
     for _, line in run.lines:
         lines.setdefault((line.sample_id, line.variant), line)
-    for file in _files(run.path / MASKS):
+    for file in _files(run):
         name = f"{MASKS}/{file.name}"
         try:
             stored = read(file)
@@ -52,20 +52,12 @@ def check_all_there(run: Submission) -> Iterator[Finding]:
         yield finding("missing-masks", MASKS, None, told)
 
 
-def _files(masks: Path) -> Iterator[Path]:
-    """Those that may be opened, up to the size that all of them may have."""
-    total = 0
-    if masks.is_symlink() or not masks.is_dir():
-        return
-    for file in sorted(masks.glob("*.npz")):
-        if file.is_symlink() or not file.is_file():
-            continue
-        size = file.stat().st_size
-        total += size
-        if total > MOST_MASKS:
-            return
-        if size <= MOST_MASK:
-            yield file
+def _files(run: Submission) -> Iterator[Path]:
+    """Those that may be opened; none where together they are too large."""
+    if MASKS in run.present - run.refused:
+        for file in sorted((run.path / MASKS).glob("*.npz")):
+            if f"{MASKS}/{file.name}" not in run.refused:
+                yield file
 
 
 def _foreign(stored: StoredMasks, name: str, run: Submission) -> Iterator[str]:

@@ -20,6 +20,8 @@ from harness.validation.findings import Finding, finding
 from harness.validation.json_reader import MOST_WRONG, Loaded, Row, load_object, load_rows
 from harness.validation.schema import Histogram, Item, Record
 
+#: codes of files that no check may open
+UNOPENED = ("link", "hidden-file", "not-a-file", "too-large")
 #: longest name of a benchmark that is looked up
 MOST_NAME = 200
 #: findings about the form of one row or file
@@ -42,13 +44,13 @@ class Submission:
         inside = entries(path)
         self.present = {entry.name for entry in inside}
         self.tree = list(check_tree(inside))
+        self.refused = {one.file for one in self.tree if one.code in UNOPENED}
         #: what could not be checked, and why
         self.notes: list[str] = []
 
     def has(self, name: str) -> bool:
         """Whether a file is there and may be opened."""
-        refused = {one.file for one in self.tree if one.code in ("link", "not-a-file", "too-large")}
-        return name in self.present - refused
+        return name in self.present - self.refused
 
     def load(self, name: str) -> Loaded:
         path = self.path / name
