@@ -188,13 +188,13 @@ class Bench:
         return context_of(self.length(self.method.mechanism_for(0) | Protection(2, 8)) - PREFIX)
 
     def grid(self, budget: str, phase: str = "prefill", own: bool = False, **levels: Any) -> RunConfig:
-        """A grid of this method alone; ``own`` leaves it its published protection, else a small one is asked for."""
+        """A grid of this method alone; ``own`` leaves it its published protection, else a small one is requested."""
         given = tuple(f"{self.name}.{key}={value}" for key, value in self.given.items())
         flags: dict[str, Any] = {} if own else {"window": (8,), "sinks": (2,)}
         return RunConfig(method=(self.name,), budget=(budget,), option=given, phase=phase, **flags, **levels)
 
     def plan(self, grids: Sequence[RunConfig], lm: LanguageModel) -> list[Planned]:
-        """The variants of some grids without the control; the method is built anew for each grid."""
+        """The variants of some grids without the control; with new instances of the method for each grid."""
         return [one for grid in grids for one in plan(grid, lm.info).planned if not one.method.is_control]
 
     def run(self, planned: Sequence[Planned], lm: LanguageModel, context: Context) -> PrunedContext:
@@ -274,7 +274,7 @@ class Bench:
 
 
 def unshared(seen: Observation) -> Observation:
-    """An observation whose shared parts are computed anew."""
+    """An observation whose shared parts are computed again."""
     return replace(seen, _shared={})
 
 

@@ -29,7 +29,7 @@ QUESTION = Question(some_ids(6, seed=7), 3)
 
 
 @check(
-    "measured removed is within one pair a head of the level, for each budget; protected pairs stay",
+    "measured removed is within one pair per head of the level, for each budget; protected pairs stay",
     "scores",
     "declarations",
 )
@@ -48,7 +48,7 @@ def levels(bench: Bench) -> None:
 
 
 def _mechanism(bench: Bench) -> None:
-    """What the method itself always keeps, and its numbers a layer, fit the number that a head keeps."""
+    """What the method itself always keeps, and its per-layer numbers, fit the number that a head keeps."""
     method, layers = bench.method, bench.info.layers
     for total in (1, 7, 64, 200, 1000):
         for kept in sorted({1, total // 8, total // 2, total - 1, total} - {0}):

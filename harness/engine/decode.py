@@ -25,7 +25,7 @@ class Question:
     max_new_tokens  answer limit
     stop_ids        tokens that end an answer, the first token included
     stop_text       given the answer's ids so far, whether a stop string has appeared in its text
-    sampling        how tokens are drawn; None: the most likely one
+    sampling        how tokens are sampled; None: the most likely one
     """
 
     ids: tuple[int, ...]
@@ -60,7 +60,7 @@ def decode_all(batch: Batch, question: Question, rollouts: int = 1) -> list[list
     """Answer one question with each variant; returns for each variant in order its rollouts, of which more than one
     need sampling.
 
-    Equal variants are decoded once; a finished row leaves the batch. Where memory runs out the batch begins anew in
+    Equal variants are decoded once; a finished row leaves the batch. When memory runs out the batch starts again in
     halves; one row that does not fit raises what the allocator raised.
     """
     if not len(batch.keep) or not question.ids:
@@ -151,8 +151,8 @@ def next_tokens(
     rollouts: Sequence[int] = (),
     step: int = 0,
 ) -> tuple[list[int], list[bool]]:
-    """The next token of each row of ``hidden [V, D]``, the most likely or a drawn one, and whether a row's logits hold
-    a NaN. Rows of the LM head are split to the byte budget.
+    """The next token of each row of ``hidden [V, D]``, the most likely or a sampled one, and whether a row's logits
+    hold a NaN. Rows of the LM head are split to the byte budget.
     """
     vocabulary = lm.model.get_output_embeddings().weight.shape[0]
     rows = max(1, block_bytes // (hidden.element_size() * vocabulary))

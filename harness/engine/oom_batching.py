@@ -22,7 +22,7 @@ class AtOnce:
 
 
 def in_groups(run: Callable[[Sequence[Row]], list[Result]], rows: Sequence[Row], at_once: AtOnce) -> list[Result]:
-    """``run``'s results of all rows. Where memory runs out a group begins anew with half of its rows; one row that does
+    """``run``'s results of all rows. When memory runs out a group starts again with half of its rows; one row that does
     not fit raises what the allocator raised."""
     results: list[Result] = []
     before = at_once.rows

@@ -1,5 +1,5 @@
 """Teacher forcing: all variants of a context read the same given tokens, and what each expects of them is compared with
-what the full cache expects. Nothing is drawn, so nothing is left to chance."""
+what the full cache expects. Nothing is sampled, so nothing is left to chance."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_all(batch: Batch, question: Sequence[int], target: Sequence[int]) -> Re
     """Have each variant read ``target`` after ``question``, both at least one token long, beside the full cache.
 
     Rows that prune while decoding read token by token, as they would have answered, and all others beside them. Equal
-    variants run once. Where memory runs out the batch begins anew in halves, the full cache in each of them.
+    variants run once. When memory runs out the batch starts again in halves, the full cache in each of them.
     """
     if not question or not target:
         raise ValueError(f"reading needs a question and a target, got {question} and {target}")

@@ -110,7 +110,7 @@ class Collector:
 
 
 def check_disk(store: Store) -> None:
-    """:class:`HarnessError` where the disk has not the room that the store still needs."""
+    """:class:`HarnessError` where the disk lacks the space that the store still needs."""
     needed, free = store.missing_bytes(), shutil.disk_usage(store.folder).free
     if needed > free:
         raise HarnessError(

@@ -37,7 +37,7 @@ class Shape:
 
 class Store:
     """Rows of documents in the order given. ``done`` documents are complete; the count is written after their rows,
-    so a run that was killed goes on with the next one."""
+    so a run that was killed resumes with the next one."""
 
     def __init__(self, folder: Path, shape: Shape, rows: Sequence[int]) -> None:
         self.folder = folder
