@@ -55,20 +55,20 @@ class Made(NamedTuple):
 
 
 def templates(seed: int) -> Iterator[Made]:
-    from harness.analysis.summary import BenchmarkFacts, summarise
-    from harness.results.run_folder import Line
+    from harness.analysis.summary import summarise
+    from harness.results.schema import Facts, Line
 
     for benchmark, methods in product(BENCHMARKS, METHODS):
         subsets, count = BENCHMARKS[benchmark]
         samples = [(f"subset_{subset}", index) for subset in range(subsets) for index in range(count)]
-        facts = BenchmarkFacts(subsets, 0.0)
+        facts = Facts(subsets=subsets, chance=0.0)
         rows = [
             _row(benchmark, subset, index, variant, _score(benchmark, subset, index, variant, seed))
             for subset, index in samples
             for variant in _variants(methods)
         ]
         summary = summarise([Line(**row) for row in rows], {benchmark: facts}, complete=True)
-        yield Made(benchmark, rows, summary, facts._asdict())
+        yield Made(benchmark, rows, summary, facts.to_json())
 
 
 def _variants(methods: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -87,7 +87,7 @@ def _score(benchmark: str, subset: str, index: int, variant: dict[str, Any], see
 
 
 def _row(benchmark: str, subset: str, index: int, variant: dict[str, Any], score: float) -> dict[str, Any]:
-    from harness.results.run_folder import Line
+    from harness.results.schema import Line
 
     removed = variant["level"] or 0.0
     line = Line(

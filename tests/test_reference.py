@@ -22,7 +22,7 @@ from harness.config.variants import Planned
 from harness.evaluation.evaluator import Evaluator, Item
 from harness.models import loading
 from harness.models.prompts import Prompts, stop_ids
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 
 TRIAL = Path(os.environ.get("KVPRUNE_SHARED") or Path(__file__).parents[2] / "shared") / "data" / "trial"
 QUARTERS = tuple(map(Decimal, ("0.25", "0.5", "0.75")))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from harness.analysis.paired_tests import SIGNIFICANT
 from harness.analysis.ranking import FAR, is_partial, level_of, off_level
-from harness.results.run_folder import AVERAGED, Line
-
-Cell = dict[str, Any]
+from harness.results.schema import AVERAGED, Alarm, Cell, Line, Pair
 
 
-def alarms(lines: Sequence[Line], cells: Sequence[Cell], pairs: Iterable[Cell]) -> list[dict[str, Any]]:
+def alarms(lines: Sequence[Line], cells: Sequence[Cell], pairs: Iterable[Pair]) -> list[Alarm]:
     """One row an alarm: ``kind, benchmark, length, variant`` (null: all), ``text``. Kinds:
 
     ``beats_control``    a variant's paired difference from the control lies above 0 with its whole interval; where
@@ -27,50 +24,48 @@ def alarms(lines: Sequence[Line], cells: Sequence[Cell], pairs: Iterable[Cell]) 
     ``partial``          fewer subsets than the benchmark has
     """
     found = []
-    overall = [cell for cell in cells if cell["subset"] is None and cell.get("status") != "unsupported"]
+    overall = [cell for cell in cells if cell.subset is None and cell.status != "unsupported"]
     groups: dict[tuple[str, int | None], list[Line]] = {}
     for line in lines:
         groups.setdefault((line.benchmark, line.length), []).append(line)
     for (benchmark, length), own in groups.items():
-        here = [cell for cell in overall if (cell["benchmark"], cell["length"]) == (benchmark, length)]
-        pairs_here = [pair for pair in pairs if (pair["benchmark"], pair["length"]) == (benchmark, length)]
+        here = [cell for cell in overall if (cell.benchmark, cell.length) == (benchmark, length)]
+        pairs_here = [pair for pair in pairs if (pair.benchmark, pair.length) == (benchmark, length)]
         told = [*_control(here), *_partial(here), *_beating(pairs_here), *_not_run(own), *_limits(own), *_off(here)]
         for kind, variant, text in told:
-            found.append({"kind": kind, "benchmark": benchmark, "length": length, "variant": variant, "text": text})
+            found.append(Alarm(kind=kind, benchmark=benchmark, length=length, variant=variant, text=text))
     return found
 
 
-Alarm = tuple[str, str | None, str]  # kind, variant, text
+Told = tuple[str, str | None, str]  # kind, variant, text
 
 
-def _control(cells: Sequence[Cell]) -> Iterator[Alarm]:
+def _control(cells: Sequence[Cell]) -> Iterator[Told]:
     for cell in cells:
-        if cell["level_kind"] == "none" and cell["floor"]:
-            scores = "lies" if cell["score"] is None else f"scores {cell['score']:.1f},"
+        if cell.level_kind == "none" and cell.floor:
+            scores = "lies" if cell.score is None else f"scores {cell.score:.1f},"
             text = f"the control {scores} at chance or under 20: nothing can be compared"
-            yield "control_at_floor", cell["variant"], text
+            yield "control_at_floor", cell.variant, text
 
 
-def _partial(cells: Sequence[Cell]) -> Iterator[Alarm]:
+def _partial(cells: Sequence[Cell]) -> Iterator[Told]:
     partial = [cell for cell in cells if is_partial(cell)]
     if partial:
-        has, of = min(cell["n_subsets"] for cell in partial), partial[0]["of_subsets"]
+        has, of = min(cell.n_subsets for cell in partial), partial[0].of_subsets
         yield "partial", None, f"{has} of {of} subsets: no overall mean, no rank"
 
 
-def _beating(pairs: Sequence[Cell]) -> Iterator[Alarm]:
+def _beating(pairs: Sequence[Pair]) -> Iterator[Told]:
     for pair in pairs:
-        if pair["against"] == "control" and pair["difference"] is not None and pair["difference"] > 0:
-            low, p = pair["low"], pair["p_holm"]
-            if low > 0 if low is not None else p < SIGNIFICANT:
-                interval = f"p {p:.2g}" if low is None else f"95 % interval {low:.1f} to {pair['high']:.1f}"
-                text = (
-                    f"{pair['a']} beats the control by {pair['difference']:.1f} ({interval}): pruning should not help"
-                )
-                yield "beats_control", pair["a"], text
+        if pair.against == "control" and pair.difference is not None and pair.difference > 0:
+            low, p = pair.low, pair.p_holm
+            if low > 0 if low is not None else p is not None and p < SIGNIFICANT:
+                interval = f"p {p:.2g}" if low is None else f"95 % interval {low:.1f} to {pair.high:.1f}"
+                text = f"{pair.a} beats the control by {pair.difference:.1f} ({interval}): pruning should not help"
+                yield "beats_control", pair.a, text
 
 
-def _not_run(lines: Sequence[Line]) -> Iterator[Alarm]:
+def _not_run(lines: Sequence[Line]) -> Iterator[Told]:
     samples = len({line.sample_id for line in lines})
     truncated = {line.sample_id for line in lines if line.status == "truncated"}
     if truncated:
@@ -87,7 +82,7 @@ def _not_run(lines: Sequence[Line]) -> Iterator[Alarm]:
         yield "failed", variant, f"{variant}: {told}; not averaged, not ranked"
 
 
-def _limits(lines: Sequence[Line]) -> Iterator[Alarm]:
+def _limits(lines: Sequence[Line]) -> Iterator[Told]:
     """One alarm for all variants: an answer that wanders off is often what pruning did, so the control's share says
     whether the limit itself is at fault."""
     answered = [line for line in lines if line.status in AVERAGED]
@@ -105,11 +100,11 @@ def _limits(lines: Sequence[Line]) -> Iterator[Alarm]:
     yield "answer_limit", None, "; ".join(parts)
 
 
-def _off(cells: Sequence[Cell]) -> Iterator[Alarm]:
+def _off(cells: Sequence[Cell]) -> Iterator[Told]:
     for cell in cells:
         off = off_level(cell)
         if off is not None and abs(off) > FAR:
             _, value = level_of(cell) or (None, None)
-            bound = ", bound by protection" if cell["bound_by"] else ""
-            text = f"{cell['variant']} removed {cell['removed_mean']:.3f} where {value:g} was asked for{bound}"
-            yield "off_level", cell["variant"], text
+            bound = ", bound by protection" if cell.bound_by else ""
+            text = f"{cell.variant} removed {cell.removed_mean:.3f} where {value:g} was asked for{bound}"
+            yield "off_level", cell.variant, text

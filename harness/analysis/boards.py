@@ -11,9 +11,8 @@ from harness.analysis.paired_tests import scores_of
 from harness.analysis.run_reader import Reading
 from harness.analysis.summary import summarise
 from harness.errors import HarnessError
-from harness.results.run_folder import Line
+from harness.results.schema import Alarm, Cell, Curve, Line, Pair, Rank
 
-Cell = dict[str, Any]
 PARTS = ("cells", "ranks", "curves", "pairs", "alarms")
 
 
@@ -32,10 +31,10 @@ class Board:
     runs: list[Reading]
     basis: dict[str, Any]
     cells: list[Cell]
-    ranks: list[Cell]
-    curves: list[Cell]
-    pairs: list[Cell]
-    alarms: list[Cell]
+    ranks: list[Rank]
+    curves: list[Curve]
+    pairs: list[Pair]
+    alarms: list[Alarm]
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -52,7 +51,7 @@ def boards(runs: Sequence[Reading]) -> list[Board]:
     """
     groups: dict[str, list[tuple[Reading, dict[str, Any]]]] = {}
     for run in runs:
-        for where in dict.fromkeys((cell["benchmark"], cell["length"]) for cell in run.summary["cells"]):
+        for where in dict.fromkeys((cell.benchmark, cell.length) for cell in run.summary.cells):
             basis = basis_of(run, *where)
             groups.setdefault(json.dumps(basis, sort_keys=True, default=str), []).append((run, basis))
     found = []
@@ -91,28 +90,28 @@ def _difference(board: Board, others: Sequence[Board]) -> str:
 def basis_of(run: Reading, benchmark: str, length: int | None) -> dict[str, Any]:
     """What must be the same for two runs' cells to be compared."""
     configuration = run.configuration
-    cells = [c for c in run.summary["cells"] if (c["benchmark"], c["length"]) == (benchmark, length)]
-    cells = [cell for cell in cells if cell.get("status") != "unsupported"] or cells
-    first = next((cell for cell in cells if cell["level_kind"] == "none"), cells[0])
-    items = [row for row in run.items.values() if (row["benchmark"], row["length"]) == (benchmark, length)]
-    samples = sorted([row["sample_id"], row["prompt_hash"]] for row in items)
+    cells = [c for c in run.summary.cells if (c.benchmark, c.length) == (benchmark, length)]
+    cells = [cell for cell in cells if cell.status != "unsupported"] or cells
+    first = next((cell for cell in cells if cell.level_kind == "none"), cells[0])
+    items = [row for row in run.items.values() if (row.benchmark, row.length) == (benchmark, length)]
+    samples = sorted([row.sample_id, row.prompt_hash] for row in items)
     return {
-        "model": configuration.get("model"),
-        "model files": configuration.get("model_files"),
+        "model": configuration.model,
+        "model files": configuration.model_files,
         "benchmark": benchmark,
         "length": length,
-        "samples": samples or configuration.get("data_hash"),
-        "dtype": configuration.get("dtype"),
-        "device": configuration.get("device"),
-        "attention kernel": run.run.get("attention_kernel"),
+        "samples": samples or configuration.data_hash,
+        "dtype": configuration.dtype,
+        "device": configuration.device,
+        "attention kernel": run.run.attention_kernel,
         "seed": run.seed,
-        "control": first["variant"],
-        "phase": first["phase"],
-        "query mode": first["query_mode"],
-        "thinking": first["thinking"],
-        "sampling": first.get("sampling"),
-        "rollouts": first.get("rollouts"),
-        "answer limit": first.get("max_new_tokens"),
+        "control": first.variant,
+        "phase": first.phase,
+        "query mode": first.query_mode,
+        "thinking": first.thinking,
+        "sampling": first.sampling,
+        "rollouts": first.rollouts,
+        "answer limit": first.max_new_tokens,
     }
 
 
@@ -154,12 +153,12 @@ def _board(runs: Sequence[Reading], basis: dict[str, Any]) -> Board:
         summary = runs[0].summary
     else:
         lines, notes = _merged(runs, basis)
-        unsupported = {v["variant"]: v for run in runs for v in run.unsupported}
-        complete = all(run.summary["complete"] for run in runs)
+        unsupported = {one.variant: (one, note) for run in runs for one, note in run.unsupported}
+        complete = all(run.summary.complete for run in runs)
         summary = summarise(lines, runs[0].facts, complete, runs[0].seed, list(unsupported.values()))
-    parts = {name: [row for row in summary[name] if (row["benchmark"], row["length"]) == where] for name in PARTS}
+    parts = {name: [row for row in getattr(summary, name) if (row.benchmark, row.length) == where] for name in PARTS}
     for run in runs:
-        if not run.summary["complete"]:
+        if not run.summary.complete:
             of = f" of {run.expected:,}" if run.expected else ""
             notes.append(f"{run.name} is incomplete ({len(run.lines):,}{of} lines)")
     return Board(str(basis["model"]), where[0], where[1], list(runs), basis, notes=notes, **parts)

@@ -12,7 +12,7 @@ import numpy as np
 from harness.analysis.paired_tests import Scored, contexts_of, differences
 from harness.analysis.pass_at_k import pass_by_problem, rollout_metrics
 from harness.analysis.stats import Interval, mean_intervals
-from harness.results.run_folder import AVERAGED, Line
+from harness.results.schema import AVERAGED, Line, MetricDifference, Pair
 
 #: low and high
 Bounds = list[float]
@@ -55,7 +55,7 @@ def by_sample(lines: Iterable[Line]) -> dict[str, dict[str, Scored]]:
     }
 
 
-def differences_from_control(lines: Iterable[Line], pairs: Iterable[dict[str, Any]], seed: int = 0) -> None:
+def differences_from_control(lines: Iterable[Line], pairs: Iterable[Pair], seed: int = 0) -> None:
     """Give each of ``pairs`` that is with the control its ``metrics``: paired differences by name, each with
     ``difference, low, high``.
 
@@ -65,28 +65,26 @@ def differences_from_control(lines: Iterable[Line], pairs: Iterable[dict[str, An
     groups: dict[Any, dict[str, list[Line]]] = {}
     for line in lines:
         groups.setdefault((line.benchmark, line.length), {}).setdefault(line.variant, []).append(line)
-    places: dict[Any, list[dict[str, Any]]] = {}
+    places: dict[Any, list[Pair]] = {}
     for pair in pairs:
-        if pair["against"] == "control":
-            places.setdefault((pair["benchmark"], pair["length"]), []).append(pair)
+        if pair.against == "control":
+            places.setdefault((pair.benchmark, pair.length), []).append(pair)
     for place, some in places.items():
         own = groups[place]
         values = {name: by_sample(ln for ln in own[name] if ln.status in AVERAGED) for name in own}
         wanted = [
             (pair, name)
             for pair in some
-            for name in values[pair["a"]]
-            if len({scored.score for scored in values[pair["b"]].get(name, {}).values()}) > 1
+            for name in values[pair.a]
+            if len({scored.score for scored in values[pair.b].get(name, {}).values()}) > 1
         ]
         contexts = contexts_of(line for lines_of_variant in own.values() for line in lines_of_variant)
-        made = differences(
-            [(values[pair["a"]][name], values[pair["b"]][name]) for pair, name in wanted], seed, contexts
-        )
+        made = differences([(values[pair.a][name], values[pair.b][name]) for pair, name in wanted], seed, contexts)
         for pair in some:
-            pair["metrics"] = {}
+            pair.metrics = {}
         for (pair, name), (difference, interval) in zip(wanted, made, strict=True):
             low, high = interval or (None, None)
-            pair["metrics"][name] = {"difference": difference, "low": low, "high": high}
+            pair.metrics[name] = MetricDifference(difference=difference, low=low, high=high)
 
 
 def _strata(own: Mapping[str, Scored]) -> dict[str, list[str]]:

@@ -8,7 +8,6 @@ bootstraps draw contexts, and permutations flip all of a context's signs togethe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.analysis.stats import Interval, Matrix, Tested, holm, mcnemar, mean_intervals, sign_flips, unit_sums
-from harness.results.run_folder import AVERAGED, Line
+from harness.results.schema import AVERAGED, Asked, Difference, LevelKind, Line, Pair
 
 #: of two-sided tests
 SIGNIFICANT = 0.05
@@ -50,18 +49,16 @@ def contexts_of(lines: Iterable[Line]) -> dict[str, str]:
 
 
 def asked(
-    level_kind: str, level: float | str | None, requested_removed: float | None
-) -> tuple[str, float | str] | None:
+    level_kind: LevelKind, level: float | None, requested_removed: float | None
+) -> tuple[LevelKind, float] | None:
     """The level by which variants are put beside each other: the removed fraction, also where a threshold was chosen
     for it; else tokens kept, or tau. None for the control. What was then removed is measured, and may differ."""
     if level_kind == "none" or level is None:
         return None
-    if isinstance(level, float) and math.isinf(level):
-        level = str(level)  # as cells have it, since JSON has no infinity
     return (level_kind, level) if requested_removed is None else ("removed", requested_removed)
 
 
-def all_pairs(lines: Iterable[Line], seed: int = 0) -> list[dict[str, Any]]:
+def all_pairs(lines: Iterable[Line], seed: int = 0) -> list[Pair]:
     """The pairs of each benchmark and length: every variant with the control (``against: control``; one Holm table),
     then those of one level and query mode with each other (``against: level``; a Holm table each): what was pruned with
     the question in view is no rival of what was pruned without."""
@@ -76,14 +73,22 @@ def all_pairs(lines: Iterable[Line], seed: int = 0) -> list[dict[str, Any]]:
         tables = [table for *_, table in names]
         rows = compare([(scores[a], scores[b]) for a, b, _, _ in names], seed, tables, contexts)
         for (a, b, level, table), row in zip(names, rows, strict=True):
-            against = "control" if table == "control" else "level"
-            place = {"benchmark": benchmark, "length": length, "a": a, "b": b, "against": against}
-            asked_for = {"kind": level[0], "value": level[1]}
-            found.append({**place, "asked": asked_for, "query_mode": by_variant[a][0].query_mode, **row})
+            found.append(
+                Pair(
+                    benchmark=benchmark,
+                    length=length,
+                    a=a,
+                    b=b,
+                    against="control" if table == "control" else "level",
+                    asked=Asked(kind=level[0], value=level[1]),
+                    query_mode=by_variant[a][0].query_mode,
+                    **dict(row),
+                )
+            )
     return found
 
 
-def _names(by_variant: Mapping[str, Sequence[Line]]) -> list[tuple[str, str, tuple[str, float | str], Hashable]]:
+def _names(by_variant: Mapping[str, Sequence[Line]]) -> list[tuple[str, str, tuple[LevelKind, float], Hashable]]:
     """(a, b, level, Holm table) of the pairs of one benchmark and length."""
     levels = {
         variant: asked(own[0].level_kind, own[0].level, own[0].requested_removed) for variant, own in by_variant.items()
@@ -105,7 +110,7 @@ def compare(
     seed: int = 0,
     tables: Sequence[Hashable] | None = None,
     contexts: Mapping[str, str] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Difference]:
     """Differences a - b with interval and tests, one row a pair; p-values are adjusted within each of ``tables``.
     ``contexts`` has the context of each sample; None: each has its own.
 
@@ -201,30 +206,29 @@ class _Pair(NamedTuple):
         """a - b of the samples that are compared, 0 of the others."""
         return np.where(self.both, np.nan_to_num(self.a) - np.nan_to_num(self.b), 0.0)
 
-    def row(self, interval: Interval | None, tested: Tested) -> dict[str, Any]:
+    def row(self, interval: Interval | None, tested: Tested) -> Difference:
         values = self.differences
         counts = {name: getattr(self, name) for name in ("n", "n_contexts", "n_unpaired", "n_subsets")}
         if self.n == 0:
-            empty = "difference low high better worse test p p_sign_flip exact p_mcnemar p_holm tie"
-            return {**counts, **dict.fromkeys(empty.split())}
+            return Difference(**{**dict.fromkeys(Difference.model_fields), **counts})
         better, worse = int((values > 0).sum()), int((values < 0).sum())
         binary = bool(np.isin(np.concatenate([self.a[self.both], self.b[self.both]]), RIGHT_OR_WRONG).all())
         # McNemar's coins are thrown independently, and each counts as much as any other
         binary = binary and self.n_contexts == self.n and len(set(self.weights[self.both])) == 1
         discordant = mcnemar(better, worse) if binary else None
-        return {
+        return Difference(
             **counts,
-            "difference": self.difference,
-            "low": interval.low if interval else None,
-            "high": interval.high if interval else None,
-            "better": better,
-            "worse": worse,
-            "test": "mcnemar" if binary else "sign_flip",
-            "p": tested.p if discordant is None else discordant,
-            "p_sign_flip": tested.p,
-            "exact": tested.exact,
-            "p_mcnemar": discordant,
-        }
+            difference=self.difference,
+            low=interval.low if interval else None,
+            high=interval.high if interval else None,
+            better=better,
+            worse=worse,
+            test="mcnemar" if binary else "sign_flip",
+            p=tested.p if discordant is None else discordant,
+            p_sign_flip=tested.p,
+            exact=tested.exact,
+            p_mcnemar=discordant,
+        )
 
 
 def _intervals(pairs: Sequence[_Pair], data: _Data, seed: int) -> list[Interval | None]:
@@ -254,14 +258,14 @@ def _tests(pairs: Sequence[_Pair], data: _Data, seed: int) -> list[Tested]:
     return sign_flips(unit_sums(weighted, data.contexts.tolist()), seed)
 
 
-def _adjust(rows: Sequence[dict[str, Any]], tables: Sequence[Hashable]) -> None:
+def _adjust(rows: Sequence[Difference], tables: Sequence[Hashable]) -> None:
     """Holm within each table; then what is a tie."""
-    members: dict[Hashable, list[dict[str, Any]]] = {}
+    members: dict[Hashable, list[Difference]] = {}
     for row, table in zip(rows, tables, strict=True):
-        if row["n"]:
+        if row.n:
             members.setdefault(table, []).append(row)
     for some in members.values():
-        for row, p in zip(some, holm([row["p"] for row in some]), strict=True):
-            within = row["low"] is not None and row["low"] <= 0 <= row["high"]
-            row["p_holm"] = p
-            row["tie"] = within or p >= SIGNIFICANT
+        for row, p in zip(some, holm([row.p for row in some if row.p is not None]), strict=True):
+            within = row.low is not None and row.high is not None and row.low <= 0 <= row.high
+            row.p_holm = p
+            row.tie = within or p >= SIGNIFICANT

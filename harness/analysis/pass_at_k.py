@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 
 #: a score from here on is a right answer
 RIGHT = 100.0

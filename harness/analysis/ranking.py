@@ -8,9 +8,8 @@ from typing import Any
 from harness.analysis.paired_tests import asked
 from harness.analysis.stats import area
 from harness.reporting.columns import unit
-from harness.results.run_folder import VariantFields
+from harness.results.schema import Asked, Cell, Curve, LevelKind, Pair, Rank, VariantFields
 
-Cell = dict[str, Any]
 #: a measured removed fraction is far from the one asked for beyond this
 FAR = 0.05
 #: curves are compared from nothing removed to this fraction
@@ -19,39 +18,39 @@ UNTIL = 0.875
 FEWEST_LEVELS = 3
 
 
-def level_of(cell: Cell) -> tuple[str, float | str] | None:
+def level_of(cell: Cell) -> tuple[LevelKind, float] | None:
     """:func:`harness.analysis.paired_tests.asked` of a cell."""
-    return asked(cell["level_kind"], cell["level"], cell["requested_removed"])
+    return asked(cell.level_kind, cell.level, cell.requested_removed)
 
 
 def is_partial(cell: Cell) -> bool:
     """Whether an overall cell is a mean over fewer subsets than the benchmark has."""
-    return cell["subset"] is None and bool(cell.get("of_subsets")) and cell["n_subsets"] < cell["of_subsets"]
+    return cell.subset is None and bool(cell.of_subsets) and cell.n_subsets < (cell.of_subsets or 0)
 
 
 def off_level(cell: Cell) -> float | None:
     """Measured minus asked removed fraction; None where no fraction was asked for or nothing was measured."""
     kind, value = level_of(cell) or (None, 0.0)
-    if kind != "removed" or cell["removed_mean"] is None:
+    if kind != "removed" or cell.removed_mean is None:
         return None
-    return float(cell["removed_mean"]) - float(value)
+    return float(cell.removed_mean) - float(value)
 
 
 def why_unranked(cell: Cell) -> str | None:
     """Why an overall cell has no rank; None where it may have one."""
     off = off_level(cell)
     reasons = {
-        "no score": cell["score"] is None,
-        f"{cell['n_failed']} not run": bool(cell["n_failed"]),
-        "floor": cell["floor"],
-        f"mean of {cell['n_subsets']} of {cell.get('of_subsets')} subsets": is_partial(cell),
-        f"under 10 {unit([cell])} a subset": cell["low"] is None,
+        "no score": cell.score is None,
+        f"{cell.n_failed} not run": bool(cell.n_failed),
+        "floor": cell.floor,
+        f"mean of {cell.n_subsets} of {cell.of_subsets} subsets": is_partial(cell),
+        f"under 10 {unit([cell])} a subset": cell.low is None,
         "removed less than asked": off is not None and off < -FAR,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def ranks(cells: Iterable[Cell], pairs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def ranks(cells: Iterable[Cell], pairs: Iterable[Pair]) -> list[Rank]:
     """One row a pruned variant, benchmark and length: ``rank`` among the variants of its level and query
     mode, or why it is ``unranked``.
 
@@ -61,35 +60,44 @@ def ranks(cells: Iterable[Cell], pairs: Iterable[dict[str, Any]]) -> list[dict[s
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         level = level_of(cell)
-        if cell["subset"] is None and level is not None and cell.get("status") != "unsupported":
-            groups.setdefault((cell["benchmark"], cell["length"], *level, cell["query_mode"]), []).append(cell)
+        if cell.subset is None and level is not None and cell.status != "unsupported":
+            groups.setdefault((cell.benchmark, cell.length, *level, cell.query_mode), []).append(cell)
     known = {}
     for pair in pairs:
-        if pair["against"] == "level":
-            known[pair["benchmark"], pair["length"], pair["a"], pair["b"]] = pair
+        if pair.against == "level":
+            known[pair.benchmark, pair.length, pair.a, pair.b] = pair
     found = []
     for (benchmark, length, kind, value, mode), some in groups.items():
-        reasons = {cell["variant"]: why_unranked(cell) for cell in some}
-        fit = [cell for cell in some if reasons[cell["variant"]] is None]
+        reasons = {cell.variant: why_unranked(cell) for cell in some}
+        fit = [cell for cell in some if reasons[cell.variant] is None]
         if len(fit) == 1:
-            reasons[fit[0]["variant"]] = "nothing to compare with"
+            reasons[fit[0].variant] = "nothing to compare with"
             fit = []
         beats = {
-            (a["variant"], b["variant"]): _beats(known, benchmark, length, a["variant"], b["variant"])
+            (a.variant, b.variant): _beats(known, benchmark, length, a.variant, b.variant)
             for a in fit
             for b in fit
             if a is not b
         }
-        best = max(fit, key=lambda cell: cell["score"])["variant"] if fit else None
-        ties = {cell["variant"] for cell in fit if cell["variant"] != best and not beats[best, cell["variant"]]}
+        best = max(fit, key=lambda cell: cell.score or 0.0).variant if fit else None
+        ties = {cell.variant for cell in fit if best not in (None, cell.variant) and not beats[best, cell.variant]}
         for cell in some:
-            name = cell["variant"]
-            place = {"benchmark": benchmark, "length": length, "asked": {"kind": kind, "value": value}, "variant": name}
-            place["query_mode"] = mode
+            name = cell.variant
             ranked = reasons[name] is None
-            rank = 1 + sum(beats[other["variant"], name] for other in fit if other is not cell) if ranked else None
+            rank = 1 + sum(beats[other.variant, name] for other in fit if other is not cell) if ranked else None
             tie = ranked and (name in ties or (name == best and bool(ties)))
-            found.append({**place, "rank": rank, "tie": tie, "unranked": reasons[name]})
+            found.append(
+                Rank(
+                    benchmark=benchmark,
+                    length=length,
+                    asked=Asked(kind=kind, value=value),
+                    variant=name,
+                    query_mode=mode,
+                    rank=rank,
+                    tie=tie,
+                    unranked=reasons[name],
+                )
+            )
     return found
 
 
@@ -98,14 +106,14 @@ def _beats(known: dict[Any, Any], benchmark: str, length: int | None, a: str, b:
     pair, sign = known.get((benchmark, length, a, b)), 1
     if pair is None:
         pair, sign = known.get((benchmark, length, b, a)), -1
-    return pair is not None and pair["tie"] is False and sign * pair["difference"] > 0
+    return pair is not None and pair.tie is False and sign * pair.difference > 0
 
 
 #: what two points of one curve may differ in
 _LEVEL = {"variant", "level"}
 
 
-def curves(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+def curves(cells: Sequence[Cell]) -> list[Curve]:
     """Score over measured removed fraction, one row a benchmark, length and variant without its level.
 
     ``area`` is the mean score over removed 0 to 0.875, by interpolation between the points; the control is the point
@@ -116,17 +124,27 @@ def curves(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     for benchmark, length, name, points in _curves(cells):
         control, pruned = points[0], points[1:]
         reason = next((why for cell in points if (why := _unfit(cell))), None)
-        ends = max((cell["removed_mean"] for cell in pruned if cell["removed_mean"] is not None), default=0.0)
-        if reason is None and len({cell["level"] for cell in pruned}) < FEWEST_LEVELS:
+        ends = max((cell.removed_mean for cell in pruned if cell.removed_mean is not None), default=0.0)
+        if reason is None and len({cell.level for cell in pruned}) < FEWEST_LEVELS:
             reason = f"under {FEWEST_LEVELS} levels"
-        xy = [(cell["removed_mean"], cell["score"]) for cell in pruned if cell["score"] is not None]
-        value = None if reason else area([(0.0, control["score"]), *xy], UNTIL)
+        spots = [(0.0, control.score), *((cell.removed_mean, cell.score) for cell in pruned)]
+        xy = [(x, y) for x, y in spots if x is not None and y is not None]
+        value = None if reason else area(xy, UNTIL)
         if value is None and reason is None:
             reason = f"measured removed ends at {ends:.3f}"
-        place = {"benchmark": benchmark, "length": length, "curve": name, "method": pruned[0]["method"]}
-        spots = [[cell["removed_mean"], cell["score"]] for cell in pruned]
-        names = [cell["variant"] for cell in pruned]
-        found.append({**place, "until": UNTIL, "area": value, "why": reason, "points": spots, "variants": names})
+        found.append(
+            Curve(
+                benchmark=benchmark,
+                length=length,
+                curve=name,
+                method=pruned[0].method,
+                until=UNTIL,
+                area=value,
+                why=reason,
+                points=[[cell.removed_mean, cell.score] for cell in pruned],
+                variants=[cell.variant for cell in pruned],
+            )
+        )
     return found
 
 
@@ -135,31 +153,28 @@ def _curves(cells: Iterable[Cell]) -> Iterator[tuple[str, int | None, str, list[
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     controls: dict[tuple[Any, ...], Cell] = {}
     for cell in cells:
-        where = (cell["benchmark"], cell["length"])
-        if cell["subset"] is not None or cell.get("status") == "unsupported":
+        where = (cell.benchmark, cell.length)
+        if cell.subset is not None or cell.status == "unsupported":
             continue
-        if cell["level_kind"] == "none":
+        if cell.level_kind == "none":
             controls[where] = cell
         else:
-            setting = tuple(str(cell[name]) for name in VariantFields.model_fields if name not in _LEVEL)
+            setting = tuple(str(getattr(cell, name)) for name in VariantFields.model_fields if name not in _LEVEL)
             groups.setdefault((where, setting), []).append(cell)
     for (where, _), points in groups.items():
         if where in controls:
-            yield *where, curve_name(points[0]), [controls[where], *points]
+            yield *where, points[0].curve, [controls[where], *points]
 
 
 def curve_name(cell: Cell) -> str:
-    """A variant's label without its level, which is the third word of every label but the control's."""
-    words = cell["variant"].split(" ")
-    kind = ["keep"] if cell["level_kind"] == "keep_tokens" else []
-    return " ".join([*words[:2], *kind, *words[3:]])
+    return cell.curve
 
 
 def _unfit(cell: Cell) -> str | None:
-    if cell["floor"]:
+    if cell.floor:
         return "floor"
     if is_partial(cell):
-        return f"mean of {cell['n_subsets']} of {cell['of_subsets']} subsets"
-    if cell["score"] is None or cell["n_failed"]:
-        return f"{cell['variant']}: {cell['n_failed']} not run"
+        return f"mean of {cell.n_subsets} of {cell.of_subsets} subsets"
+    if cell.score is None or cell.n_failed:
+        return f"{cell.variant}: {cell.n_failed} not run"
     return None

@@ -15,7 +15,8 @@ from benchmarks.thinking_tags import after_thought
 from harness.analysis.run_reader import Reading, find
 from harness.errors import HarnessError
 from harness.files import write_atomically
-from harness.results.run_folder import AVERAGED, Line, alone
+from harness.results.run_folder import alone
+from harness.results.schema import AVERAGED, Item, Line
 
 #: fields of a sample that hold its texts
 TEXTS = ("context", "question", "answer_prefix")
@@ -68,7 +69,7 @@ def _scored(run: Reading, data: Path | None) -> tuple[list[Line], Rescored]:
             if (anew.score, anew.metrics) != (line.score, line.metrics):
                 changed.append((line, anew))
         lines.append(anew)
-    then = run.run.get("benchmark_versions") or {}
+    then = run.run.benchmark_versions
     notes = [
         f"{name} was version {then[name]}, now {benchmark.version}: its samples would be others today"
         for name, benchmark in known.items()
@@ -91,12 +92,12 @@ def _samples(run: Reading, known: dict[str, Benchmark], data: Path | None) -> di
         raise HarnessError(f"{run.folder.path} has no items.jsonl with the samples' references; it cannot be rescored")
     found: dict[str, Sample] = {}
     for name, benchmark in known.items():
-        rows = [row for row in run.items.values() if row["benchmark"] == name]
-        whole = all("references" in row and "context" in row for row in rows)
+        rows = [row for row in run.items.values() if row.benchmark == name]
+        whole = all(row.holds("references", "context") for row in rows)
         if data is not None and not whole:
             found |= samples_from_data(run, benchmark, rows, data)
         else:
-            found |= {row["sample_id"]: _from_row(row) for row in rows}
+            found |= {row.sample_id: _from_row(row) for row in rows}
     lacking = [line.sample_id for line in run.lines if line.benchmark in known and line.sample_id not in found]
     if lacking:
         raise HarnessError(f"{run.folder.path / 'items.jsonl'} lacks {lacking[0]}, which samples.jsonl has")
@@ -115,32 +116,28 @@ class _Stored(Sample):
         return object.__getattribute__(self, name)
 
 
-def _from_row(row: dict[str, Any]) -> Sample:
+def _from_row(row: Item) -> Sample:
     names = [field.name for field in fields(Sample)]
-    lists = {name: tuple(row[name]) for name in ("references", "all_classes", "stop") if name in row}
-    given: dict[str, Any] = {name: row[name] for name in names if name in row} | lists
+    lists = {name: tuple(getattr(row, name)) for name in ("references", "all_classes") if row.holds(name)}
+    given: dict[str, Any] = {name: getattr(row, name) for name in names if row.holds(name)} | lists
     empty: dict[str, Any] = {**dict.fromkeys(TEXTS, ""), "max_new_tokens": 0, "references": ()}
     sample = _Stored(**{**empty, **given})
     object.__setattr__(sample, "_absent", frozenset(names) - given.keys())
     return sample
 
 
-def samples_from_data(
-    run: Reading, benchmark: Benchmark, rows: Sequence[dict[str, Any]], data: Path
-) -> dict[str, Sample]:
+def samples_from_data(run: Reading, benchmark: Benchmark, rows: Sequence[Item], data: Path) -> dict[str, Sample]:
     """The run's samples made anew from local rows, each proved to be the same by the hash of its prompt."""
-    lengths = dict.fromkeys(row["length"] for row in rows if row["length"] is not None)
+    lengths = dict.fromkeys(row.length for row in rows if row.length is not None)
     request = Request(tuple(lengths), (), None, data, run.seed)
     benchmark.check(request)
     made = {sample.sample_id: sample for sample in benchmark.samples(request, Text(_no_tokens, _no_tokens, ""))}
     for row in rows:
-        sample = made.get(row["sample_id"])
-        if sample is None or content_hash(*(getattr(sample, name) for name in TEXTS)) != row["prompt_hash"]:
+        sample = made.get(row.sample_id)
+        if sample is None or content_hash(*(getattr(sample, name) for name in TEXTS)) != row.prompt_hash:
             what = "has no" if sample is None else "has another prompt for"
-            raise HarnessError(
-                f"--data {data} {what} {row['sample_id']} of {run.name}; give the rows that it was run on"
-            )
-    return {row["sample_id"]: made[row["sample_id"]] for row in rows}
+            raise HarnessError(f"--data {data} {what} {row.sample_id} of {run.name}; give the rows that it was run on")
+    return {row.sample_id: made[row.sample_id] for row in rows}
 
 
 def _no_tokens(*_: Any) -> NoReturn:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.analysis.summary import summarise
 from harness.errors import HarnessError
-from harness.results import shapes
 from harness.results.discovery import is_run, run_folders
-from harness.results.run_folder import Line, RunFolder
+from harness.results.run_folder import RunFolder
+from harness.results.schema import Configuration, Facts, Item, Line, RunRecord, Summary, VariantFields, parsed
 from harness.safe_text import printable
 
 #: what a summary of this release has
@@ -26,27 +26,24 @@ class Reading:
     """One run folder. ``run`` is the content of ``run.json``."""
 
     folder: RunFolder
-    run: dict[str, Any]
+    run: RunRecord
 
     @property
     def name(self) -> str:
         return printable(Path(os.path.realpath(self.folder.path)).name)
 
     @property
-    def configuration(self) -> dict[str, Any]:
-        return dict(self.run.get("configuration") or {})
+    def configuration(self) -> Configuration:
+        return self.run.configuration
 
     @property
     def seed(self) -> int:
-        return int((self.run.get("seeds") or {}).get("run", self.configuration.get("seed", 0)))
+        return self.run.seeds.run
 
     @property
-    def facts(self) -> dict[str, BenchmarkFacts]:
-        """What the run wrote down of its benchmarks; fields that this release does not know are passed over."""
-        return {
-            name: BenchmarkFacts(**{key: _tupled(fact[key]) for key in BenchmarkFacts._fields if key in fact})
-            for name, fact in (self.run.get("facts") or {}).items()
-        }
+    def facts(self) -> dict[str, Facts]:
+        """What the run wrote down of its benchmarks."""
+        return self.run.facts
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -58,80 +55,76 @@ class Reading:
         return found
 
     @cached_property
-    def items(self) -> dict[str, dict[str, Any]]:
+    def items(self) -> dict[str, Item]:
         """The rows of ``items.jsonl`` by ``sample_id``; none where the file is missing."""
         path = self.folder.file("items.jsonl")
         try:
             # no splitlines() and no text mode: both part at characters that JSON leaves in a text or between values
             rows = [json.loads(row) for row in path.read_bytes().decode("utf-8").split("\n") if row] if path else []
+            found = {}
             for number, row in enumerate(rows, 1):
-                if wrong := _unfit(row):
-                    raise ValueError(f"line {number}: {wrong}")
-            return {row["sample_id"]: row for row in rows}
+                try:
+                    item = parsed(Item, row)
+                except ValueError as error:
+                    raise ValueError(f"line {number}: {error}") from None
+                found[item.sample_id] = item
+            return found
         except (OSError, ValueError, RecursionError) as error:
             raise HarnessError(f"{path} is damaged ({error}); take it from a copy, or run with --force anew") from error
 
     @cached_property
-    def stored(self) -> dict[str, Any] | None:
+    def stored(self) -> Summary | None:
         """``summary.json`` as it is; None where it is missing or damaged."""
         try:
-            kept = self.folder.summary()
+            return self.folder.summary()
         except HarnessError:
             return None
-        return kept if kept is None or not shapes.fault(shapes.SUMMARY, kept) else None
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """``summary.json`` where it is complete and of this release, else derived from the lines anew.
 
         :class:`HarnessError` where lines of a complete run are gone. They are counted, not parsed: what is wrong inside
         of one shows where ``lines`` are read.
         """
         kept = self.stored
-        if kept and kept.get("complete") and kept.keys() >= PARTS:
+        if kept and kept.complete and kept.model_fields_set >= PARTS:
             self._check_whole(self.folder.count())
             return kept
         return self.summarised(self.lines)
 
     def _check_whole(self, count: int) -> None:
         """Raise where the run had more than ``count`` lines when it was summarised as complete."""
-        stored, path = self.stored or {}, self.folder.samples
-        expected = stored.get("lines", self.expected)
-        if stored.get("complete") and expected is not None and count < expected:
+        stored, path = self.stored, self.folder.samples
+        expected = self.expected if stored is None or stored.lines is None else stored.lines
+        if stored is not None and stored.complete and expected is not None and count < expected:
             has = f"{path} has {count:,} of" if path else f"{self.folder.path / 'samples.jsonl'} is gone, with"
             raise HarnessError(
                 f"{has} the {expected:,} lines that the run had when it was summarised; take it from a copy, or run "
                 "the same command with --resume"
             )
 
-    def summarised(self, lines: Sequence[Line]) -> dict[str, Any]:
+    def summarised(self, lines: Sequence[Line]) -> Summary:
         """The summary of ``lines``, which may be rescored ones of this run."""
         return summarise(lines, self.facts, self.expected in (None, len(lines)), self.seed, self.unsupported)
 
     @property
     def expected(self) -> int | None:
         """Lines of the complete run; None where the folder does not tell."""
-        answers, variants = self.run.get("answers") or {}, self.configuration.get("variants") or []
-        counts = [(answers.get(row.get("benchmark")) or {}).get("rollouts", [1]) for row in self.items.values()]
-        if not counts or not variants or any(len(count) != 1 for count in counts):
+        answers = self.run.answers
+        counts = [
+            answers[item.benchmark].rollouts if item.benchmark in answers else [1] for item in self.items.values()
+        ]
+        if not counts or any(len(count) != 1 for count in counts):
             return None
-        return sum(count[0] for count in counts) * len(variants)
+        return sum(count[0] for count in counts) * len(self.configuration.variants)
 
     @property
-    def unsupported(self) -> list[dict[str, Any]]:
+    def unsupported(self) -> list[tuple[VariantFields, str]]:
         """Variants that could not prune in the run's phase, with the note of their cells."""
-        cells = (self.stored or {}).get("cells", [])
-        notes = {cell["variant"]: cell["note"] for cell in cells if cell.get("status") == "unsupported"}
-        variants = self.run.get("unsupported") or []
-        return [{**v, "note": notes.get(v["variant"], f"not in phase {v['phase']}")} for v in variants]
-
-
-def _unfit(row: Any) -> str:
-    return shapes.fault(shapes.ITEM, row)
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+        cells = self.stored.cells if self.stored else []
+        notes = {cell.variant: cell.note for cell in cells if cell.status == "unsupported"}
+        return [(one, notes.get(one.variant, f"not in phase {one.phase}")) for one in self.run.unsupported]
 
 
 class Found(NamedTuple):
@@ -150,10 +143,7 @@ def read(path: Path) -> Reading:
         hint = f"one of the run folders in it: {', '.join(inside)}" if inside else "a folder that `harness run` made"
         raise HarnessError(f"{path} has no run.json; give {hint}")
     folder = RunFolder(path)
-    run = folder.run()
-    if wrong := shapes.fault(shapes.RUN, run):
-        raise HarnessError(f"{path / 'run.json'} is damaged ({wrong}); take it from a copy, or run with --force anew")
-    return Reading(folder, run)
+    return Reading(folder, folder.run())
 
 
 def find(*paths: Path) -> Found:
@@ -194,9 +184,8 @@ def _inside(folder: Path, path: Path) -> str:
 
 def checked(run: Reading) -> Reading:
     """Reads what a report needs, so that damage shows here."""
-    lines = run.summary["cells"]
     _ = run.items
-    if not lines:
+    if not run.summary.cells:
         raise HarnessError(f"{run.folder.path} has no answers yet; run the same command with --resume")
     return run
 

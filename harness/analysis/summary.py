@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks.base import Benchmark
 from harness.analysis import metrics
@@ -13,45 +13,38 @@ from harness.analysis.alarms import alarms
 from harness.analysis.paired_tests import all_pairs, contexts_of, scores_of
 from harness.analysis.ranking import curves, ranks
 from harness.analysis.stats import mean_interval
-from harness.results.run_folder import AVERAGED, SCHEMA_VERSION, Line, VariantFields
+from harness.results.schema import AVERAGED, SCHEMA_VERSION, Cell, Disagreement, Facts, Line, Summary, VariantFields
 
 #: a control below this (or at chance) carries no comparison
 FLOOR = 20.0
 
 
-class BenchmarkFacts(NamedTuple):
-    """What a summary needs to know of a benchmark; the fields are those of :class:`benchmarks.base.Benchmark`."""
-
-    subsets: int
-    chance: float
-    answer_limit: int | None = None
-    pass_at: tuple[int, ...] = ()
-    cross_check: str | None = None
-    groups: Mapping[str, tuple[str, ...]] = {}
-
-
-def facts_of(benchmark: Benchmark) -> BenchmarkFacts:
+def facts_of(benchmark: Benchmark) -> Facts:
     """Those of a benchmark."""
     b = benchmark
-    return BenchmarkFacts(len(b.subsets), b.chance, b.answer_limit, b.pass_at, b.cross_check, b.groups)
-
-
-Group = tuple[str, int | None]  # benchmark, length
+    return Facts(
+        subsets=len(b.subsets),
+        chance=b.chance,
+        answer_limit=b.answer_limit,
+        pass_at=list(b.pass_at),
+        cross_check=b.cross_check,
+        groups={name: list(some) for name, some in b.groups.items()},
+    )
 
 
 def summarise(
     lines: Sequence[Line],
-    facts: dict[str, BenchmarkFacts],
+    facts: Mapping[str, Facts],
     complete: bool,
     seed: int = 0,
-    unsupported: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
+    unsupported: Iterable[tuple[VariantFields, str]] = (),
+) -> Summary:
     """Cells in the order in which variants and subsets first appear; after each benchmark's, those of methods that are
-    ``unsupported`` in the run's phase (the columns of variants, each with a ``note``). Then what is derived from lines
-    and cells: alarms, ranks, curves, pairs."""
-    cells: list[dict[str, Any]] = []
+    ``unsupported`` in the run's phase, with what is noted of them. Then what is derived from lines and cells: alarms,
+    ranks, curves, pairs."""
+    cells: list[Cell] = []
     for (benchmark, length), group in _by(lines, lambda line: (line.benchmark, line.length)).items():
-        fact = facts.get(benchmark, BenchmarkFacts(0, 0.0))
+        fact = facts.get(benchmark, Facts(subsets=0, chance=0.0))
         by_variant = _by(group, lambda line: line.variant)
         control = next((v for v, own in by_variant.items() if own[0].level_kind == "none"), None)
         floors = _floors(by_variant[control] if control else [], fact.chance)
@@ -61,24 +54,24 @@ def summarise(
                 cells.append(_cell(benchmark, length, subset, {subset: some}, floors.get(subset, False), seed, fact))
             floor = _at_floor(by_variant[control], fact.chance) if control else False
             overall = _cell(benchmark, length, None, subsets, floor, seed, fact)
-            overall["of_subsets"] = fact.subsets or None
-            overall["groups"] = groups.group_means(groups.scores_of(subsets), fact.groups)
+            overall.of_subsets = fact.subsets or None
+            overall.groups = groups.group_means(groups.scores_of(subsets), fact.groups)
             cells.append(overall)
-        cells += [_unsupported(variant, benchmark, length, fact) for variant in unsupported]
+        cells += [_unsupported(variant, note, benchmark, length, fact) for variant, note in unsupported]
     pairs = all_pairs(lines, seed)
     metrics.differences_from_control(lines, pairs, seed)
     disagreements = list(_disagreements(lines, facts))
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "complete": complete,
-        "lines": len(lines),
-        "alarms": alarms(lines, cells, pairs),
-        "cells": cells,
-        "ranks": ranks(cells, pairs),
-        "curves": curves(cells),
-        "pairs": pairs,
+    return Summary(
+        schema_version=SCHEMA_VERSION,
+        complete=complete,
+        lines=len(lines),
+        alarms=alarms(lines, cells, pairs),
+        cells=cells,
+        ranks=ranks(cells, pairs),
+        curves=curves(cells),
+        pairs=pairs,
         **({"disagreements": disagreements} if any(fact.cross_check for fact in facts.values()) else {}),
-    }
+    )
 
 
 def _cell(
@@ -88,8 +81,8 @@ def _cell(
     subsets: dict[str, list[Line]],
     floor: bool,
     seed: int,
-    fact: BenchmarkFacts,
-) -> dict[str, Any]:
+    fact: Facts,
+) -> Cell:
     lines = [line for some in subsets.values() for line in some]
     counted = [line for line in lines if line.status in AVERAGED]
     samples = [scores_of(some) for some in subsets.values()]
@@ -100,70 +93,48 @@ def _cell(
     interval = mean_interval(scores, seed, units=units) if whole else None
     removed = [value for line in counted if (value := removed_of(line)) is not None]
     further = metrics.of_cell(counted, subsets, fact.pass_at, seed)
-    return {
+    return Cell(
         **lines[0].model_dump(include=set(VariantFields.model_fields)),
-        "benchmark": benchmark,
-        "subset": subset,
-        "length": length,
-        "score": fmean(map(fmean, scores)) if whole else None,
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
-        "n": len({line.sample_id for line in counted}),
-        "n_contexts": len(set(contexts.values())),
-        "n_subsets": len(subsets),
-        "n_failed": len(lines) - len(counted),
-        "rollouts": len({line.rollout for line in lines}),
-        "sampling": _common(line.sampling for line in lines),
-        "max_new_tokens": _common(line.max_new_tokens for line in lines),
-        "of_new_tokens": fact.answer_limit,
-        "removed_mean": _of_subsets(subsets, removed_of),
-        "removed_min": min(removed, default=None),
-        "removed_max": max(removed, default=None),
-        "removed_total_mean": _of_subsets(subsets, lambda line: line.removed_total),
-        "generated_mean": _mean(line.generated_tokens for line in counted),
-        "limit_share": _mean(float(line.finish_reason == "length") for line in counted),
-        "requested_removed": lines[0].requested_removed,
-        "n_cut": sum(line.prompt_cut for line in counted),
-        "floor": floor,
-        "bound_by": "protection" if any(line.bound_by for line in counted) else None,
+        benchmark=benchmark,
+        subset=subset,
+        length=length,
+        score=fmean(map(fmean, scores)) if whole else None,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        n=len({line.sample_id for line in counted}),
+        n_contexts=len(set(contexts.values())),
+        n_subsets=len(subsets),
+        n_failed=len(lines) - len(counted),
+        rollouts=len({line.rollout for line in lines}),
+        sampling=_common(line.sampling for line in lines),
+        max_new_tokens=_common(line.max_new_tokens for line in lines),
+        of_new_tokens=fact.answer_limit,
+        removed_mean=_of_subsets(subsets, removed_of),
+        removed_min=min(removed, default=None),
+        removed_max=max(removed, default=None),
+        removed_total_mean=_of_subsets(subsets, lambda line: line.removed_total),
+        generated_mean=_mean(line.generated_tokens for line in counted),
+        limit_share=_mean(float(line.finish_reason == "length") for line in counted),
+        requested_removed=lines[0].requested_removed,
+        n_cut=sum(line.prompt_cut for line in counted),
+        floor=floor,
+        bound_by="protection" if any(line.bound_by for line in counted) else None,
         **_paid(lines),
-        "metrics": further.means,
-        "metric_intervals": further.intervals,
-    }
-
-
-def _unsupported(
-    variant: Mapping[str, Any], benchmark: str, length: int | None, fact: BenchmarkFacts
-) -> dict[str, Any]:
-    """The cell of a method that cannot prune in the run's phase: a note in place of figures."""
-    columns, note = {name: variant[name] for name in VariantFields.model_fields}, variant["note"]
-    empty = (
-        "score low high removed_mean removed_min removed_max rollouts sampling max_new_tokens removed_total_mean "
-        "generated_mean limit_share requested_removed bound_by"
+        metrics=further.means,
+        metric_intervals=further.intervals,
     )
-    return {
-        **VariantFields(**columns).model_dump(),
-        "benchmark": benchmark,
-        "subset": None,
-        "length": length,
-        **dict.fromkeys(empty.split()),
-        "n": 0,
-        "n_contexts": 0,
-        "n_subsets": 0,
-        "n_failed": 0,
-        "n_cut": 0,
-        "groups": {},
-        "of_new_tokens": fact.answer_limit,
-        "of_subsets": fact.subsets or None,
-        "floor": False,
-        "metrics": {},
-        "metric_intervals": {},
-        "status": "unsupported",
-        "note": note,
-    }
 
 
-def _paid(lines: Iterable[Line]) -> dict[str, int]:
+def _unsupported(variant: VariantFields, note: str, benchmark: str, length: int | None, fact: Facts) -> Cell:
+    """The cell of a method that cannot prune in the run's phase: a note in place of figures."""
+    figures = {name: field.get_default() for name, field in Cell.model_fields.items() if not field.is_required()}
+    own = {"of_new_tokens": fact.answer_limit, "of_subsets": fact.subsets or None}
+    columns = variant.model_dump(include=set(VariantFields.model_fields))
+    place = {"benchmark": benchmark, "subset": None, "length": length, "status": "unsupported", "note": note}
+    return Cell(**{**figures, "n_contexts": 0, **own, **columns, **place})
+
+
+def _paid(lines: Iterable[Line]) -> dict[str, Any]:
     """The prefills that all these answers cost, where lines say so."""
     known = [line.prefills_paid for line in lines if line.prefills_paid is not None]
     return {"prefills_paid": sum(known)} if known else {}
@@ -180,19 +151,19 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _disagreements(lines: Iterable[Line], facts: dict[str, BenchmarkFacts]) -> Iterator[dict[str, Any]]:
+def _disagreements(lines: Iterable[Line], facts: Mapping[str, Facts]) -> Iterator[Disagreement]:
     """Lines whose second scorer does not agree."""
     for line in lines:
         fact = facts.get(line.benchmark)
         if fact is not None and fact.cross_check is not None and line.metrics.get(fact.cross_check) == 0:
-            yield {
-                "benchmark": line.benchmark,
-                "sample_id": line.sample_id,
-                "variant": line.variant,
-                "rollout": line.rollout,
-                "score": line.score,
-                "scorer": fact.cross_check,
-            }
+            yield Disagreement(
+                benchmark=line.benchmark,
+                sample_id=line.sample_id,
+                variant=line.variant,
+                rollout=line.rollout,
+                score=line.score,
+                scorer=fact.cross_check,
+            )
 
 
 def _of_subsets(subsets: Mapping[str, Iterable[Line]], of: Callable[[Line], float | None]) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ConfigDict
 
-from harness.results.run_folder import VariantFields, level_text
+from harness.results.schema import VariantFields, level_text
 from methods import registry
 from methods.base import Method, Protection
 

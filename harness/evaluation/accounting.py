@@ -12,7 +12,7 @@ from benchmarks.base import Sample
 from harness.config.run_config import AWARE
 from harness.config.variants import Planned
 from harness.engine.context import Scored
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 
 #: bins of a stored score histogram; scores outside the method's range fall into the first or the last
 BINS = 240

@@ -26,7 +26,7 @@ from harness.evaluation.pruned_context import batch_of
 from harness.evaluation.query_aware_masks import QuestionMasks, later_methods, once_methods
 from harness.models import truncation
 from harness.models.prompts import Prompts, cut
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 
 #: takes the masks of a sample: its item and context, the variants, their masks in the same order
 MaskSink = Callable[["Item", Context, Sequence[Planned], Masks], None]

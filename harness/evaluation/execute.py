@@ -17,7 +17,8 @@ from harness.evaluation.run_record import item_rows, method_hashes, run_record
 from harness.models import loading
 from harness.models.prompts import stop_ids
 from harness.results.method_sources import as_hashed_now
-from harness.results.run_folder import Line, RunFolder, alone, append_line, histogram_key
+from harness.results.run_folder import RunFolder, alone, append_line, histogram_key
+from harness.results.schema import Line, Summary
 
 
 class Outcome(NamedTuple):
@@ -27,7 +28,7 @@ class Outcome(NamedTuple):
     """
 
     folder: RunFolder
-    summary: dict[str, Any]
+    summary: Summary
     was_complete: bool
     stale: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -48,8 +49,8 @@ def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:
     fresh = job.config.force or not folder.exists
     lines = [] if fresh else _present(job, folder)
     if len(lines) == job.expected:
-        kept = folder.summary() or {}
-        summary, stale = kept if _whole(kept) else _finish(job, folder, lines), _stale(job, folder)
+        summary = _complete_summary(folder) or _finish(job, folder, lines)
+        stale = _stale(job, folder)
         keeper = MaskKeeper(folder.path, job.prompts, job.items, job.config.store_masks, lines)
         if keeper.lacking:
             _add_masks(job, folder, lines, keeper, stale)
@@ -132,11 +133,6 @@ def _check_place(job: Job, folder: RunFolder) -> None:
         )
 
 
-def _whole(summary: dict[str, Any]) -> bool:
-    """Whether a summary can be shown; one that cannot is derived anew."""
-    return summary.get("complete") is True and isinstance(summary.get("cells"), list)
-
-
 def _start(job: Job, folder: RunFolder) -> None:
     try:
         folder.start(run_record(job), list(item_rows(job.items)))
@@ -166,15 +162,23 @@ def _present(job: Job, folder: RunFolder) -> list[Line]:
 
 def _stale(job: Job, folder: RunFolder) -> tuple[str, ...]:
     """Methods whose code or weights are others than when the run was started."""
-    then, now = folder.run().get("method_hashes"), method_hashes(job)
-    if not isinstance(then, dict):
-        raise HarnessError(f"{folder.path / 'run.json'} has no method_hashes; run with --force to start over")
+    then, now = folder.run().method_hashes, method_hashes(job)
     return tuple(name for name in now if as_hashed_now(name, str(then.get(name))) != now[name])
 
 
-def _finish(job: Job, folder: RunFolder, lines: list[Line]) -> dict[str, Any]:
+def _complete_summary(folder: RunFolder) -> Summary | None:
+    """The stored summary, if it can be shown; one that cannot is recomputed."""
+    try:
+        stored = folder.summary()
+    except HarnessError:
+        return None
+    return stored if stored is not None and stored.complete and stored.cells else None
+
+
+def _finish(job: Job, folder: RunFolder, lines: list[Line]) -> Summary:
     complete = len(lines) == job.expected
-    unsupported = [{**one.variant.fields(), "note": one.note} for one in job.plan.unsupported]
-    summary = summarise(lines, job.facts, complete, job.config.seed, unsupported)
+    summary = summarise(
+        lines, job.facts, complete, job.config.seed, [(one.variant, one.note) for one in job.plan.unsupported]
+    )
     folder.finish(summary)
     return summary

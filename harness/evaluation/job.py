@@ -10,7 +10,7 @@ from typing import Any
 import benchmarks.registry
 from benchmarks.base import Benchmark, Request, Sample, check_reachable, content_hash
 from benchmarks.fidelity.benchmark import resolve_fidelity
-from harness.analysis.summary import BenchmarkFacts, facts_of
+from harness.analysis.summary import facts_of
 from harness.config import query_modes, thinking
 from harness.config.grid import plan
 from harness.config.run_config import RunConfig
@@ -24,6 +24,7 @@ from harness.models import loading, truncation
 from harness.models.embedded import EMBEDDED
 from harness.models.prompts import Prompts
 from harness.results.run_folder import RunFolder
+from harness.results.schema import Facts
 from methods.registry import load_plugin, unknown
 
 #: what changes every sample's answers; in a run's configuration where given
@@ -74,7 +75,7 @@ class Job:
         return RunFolder(self.config.out / f"{name}-{kinds}-{content_hash(self.configuration)[:8]}")
 
     @property
-    def facts(self) -> dict[str, BenchmarkFacts]:
+    def facts(self) -> dict[str, Facts]:
         return {item.benchmark.name: facts_of(item.benchmark) for item in self.items}
 
     @property

@@ -15,7 +15,7 @@ from harness.evaluation.keep_masks import Masks
 from harness.models.prompts import Prompts
 from harness.models.token_text import pieces
 from harness.results import mask_file
-from harness.results.run_folder import AVERAGED, Line
+from harness.results.schema import AVERAGED, Line
 
 
 def first_of_each(items: Iterable[Item], count: int) -> Iterator[str]:

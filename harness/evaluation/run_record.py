@@ -11,7 +11,8 @@ from harness.evaluation import provenance
 from harness.evaluation.evaluator import Item
 from harness.evaluation.job import Job
 from harness.models import loading
-from harness.results.run_folder import SCHEMA_VERSION
+from harness.results import schema
+from harness.results.schema import SCHEMA_VERSION, Answers, Configuration, RunRecord, Seeds
 from methods.base import Method
 
 
@@ -22,27 +23,27 @@ def method_hashes(job: Job) -> dict[str, str]:
     return {name: provenance.method_hash(methods) for name, methods in by_name.items()}
 
 
-def run_record(job: Job) -> dict[str, Any]:
+def run_record(job: Job) -> RunRecord:
     config = job.config
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "configuration": job.configuration,
-        "skipped": {name: _without_paths(reason, job) for name, reason in job.plan.skipped.items()},
-        "unsupported": [one.variant.fields() for one in job.plan.unsupported],
-        "answers": _answers(job.items),
-        "hardware": provenance.hardware(job.device),
-        "attention_kernel": "kvprune masked (torch)",
-        "max_positions": job.max_positions,
-        "versions": provenance.versions(),
+    return RunRecord(
+        schema_version=SCHEMA_VERSION,
+        configuration=Configuration.model_validate(job.configuration),
+        skipped={name: _without_paths(reason, job) for name, reason in job.plan.skipped.items()},
+        unsupported=[one.variant for one in job.plan.unsupported],
+        answers=_answers(job.items),
+        hardware=provenance.hardware(job.device),
+        attention_kernel="kvprune masked (torch)",
+        max_positions=job.max_positions,
+        versions=provenance.versions(),
         **provenance.commit(),
-        "method_hashes": method_hashes(job),
-        "method_costs": {method.name: method.cost for _, method, _ in job.plan.planned},
-        "seeds": {"run": config.seed},
-        "data": config.data.name if config.data else None,
-        "benchmark_versions": {item.benchmark.name: item.benchmark.version for item in job.items},
-        "store_masks": config.store_masks,
-        "facts": {name: fact._asdict() for name, fact in job.facts.items()},
-    }
+        method_hashes=method_hashes(job),
+        method_costs={method.name: method.cost for _, method, _ in job.plan.planned},
+        seeds=Seeds(run=config.seed),
+        data=config.data.name if config.data else None,
+        benchmark_versions={item.benchmark.name: item.benchmark.version for item in job.items},
+        store_masks=config.store_masks,
+        facts=job.facts,
+    )
 
 
 def _without_paths(reason: str, job: Job) -> str:
@@ -54,21 +55,29 @@ def _without_paths(reason: str, job: Job) -> str:
     return found
 
 
-def _answers(items: Iterable[Item]) -> dict[str, dict[str, Any]]:
+def _answers(items: Iterable[Item]) -> dict[str, Answers]:
     """How each benchmark's samples are answered: limits, rollouts and sampling settings that occur."""
-    found: dict[str, dict[str, Any]] = {}
-    for benchmark, sample in items:
-        own = found.setdefault(
-            benchmark.name,
-            {"max_new_tokens": [], "benchmark_limit": benchmark.answer_limit, "rollouts": [], "sampling": []},
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        found.setdefault(item.benchmark.name, []).append(item)
+
+    def occurring(own: list[Item], name: str) -> list[Any]:
+        values: list[Any] = []
+        for item in own:
+            if getattr(item.sample, name) not in values:
+                values.append(getattr(item.sample, name))
+        return values
+
+    names = ("max_new_tokens", "rollouts", "sampling")
+    return {
+        benchmark: Answers(
+            benchmark_limit=own[0].benchmark.answer_limit, **{name: occurring(own, name) for name in names}
         )
-        for name in ("max_new_tokens", "rollouts", "sampling"):
-            if getattr(sample, name) not in own[name]:
-                own[name].append(getattr(sample, name))
-    return found
+        for benchmark, own in found.items()
+    }
 
 
-def item_rows(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
+def item_rows(items: Iterable[Item]) -> Iterator[schema.Item]:
     """One line a sample: its references where it was not made from data of others, its texts where they may be
     shipped."""
     for benchmark, sample in items:
@@ -84,4 +93,4 @@ def item_rows(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
             row |= {"references": list(sample.references), "all_classes": list(sample.all_classes)}
         if benchmark.shareable:
             row |= {"context": sample.context, "question": sample.question, "answer_prefix": sample.answer_prefix}
-        yield row
+        yield schema.Item(**row)

@@ -15,7 +15,7 @@ from harness.engine.context import Context, Failure, Prefix, Scored
 from harness.engine.decode import Question, decode
 from harness.engine.extra_passes import opening
 from harness.engine.teacher_forcing import Reading, read_all
-from harness.results.run_folder import MOST_FIGURE
+from harness.results.schema import MOST_FIGURE
 from methods.kvzip import KVzip
 
 BROKEN = "the model's logits hold a NaN"

@@ -64,8 +64,8 @@ def print_scores(result: dict[str, Any]) -> None:
         table.add_row(subset, f"{found['score']:.2f}", str(found["n"]))
     table.add_section()
     for name, group in result["groups"].items():
-        table.add_row(label(name, group), f"{group['score']:.2f}", str(group["n"]))
+        table.add_row(label(name, group["n_subsets"], group["of_subsets"]), f"{group['score']:.2f}", str(group["n"]))
     table.add_section()
     total = sum(found["n"] for found in result["subsets"].values())
-    table.add_row(label("all", result), f"{result['score']:.2f}", str(total))
+    table.add_row(label("all", result["n_subsets"], result["of_subsets"]), f"{result['score']:.2f}", str(total))
     console().print(table)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from harness.results.schema import Cell, Difference
 
 #: of a run made before a figure was reported, cells lack it
-Cell = dict[str, Any]
 UNKNOWN = "n/a"
 #: metrics that tables show: heading and format
 METRICS = {
@@ -32,54 +33,54 @@ class Column(NamedTuple):
 def score_column(cells: Sequence[Cell], name: str) -> Column:
     """The mean score under ``name``, or pass@1 with its standard error."""
     if not _has(cells, "pass@1"):
-        return Column(name, lambda cell: number(cell["score"]))
-    return Column("pass@1 ± se", lambda cell: _with_error(cell["score"], cell["metrics"].get("pass@1_se")))
+        return Column(name, lambda cell: number(cell.score))
+    return Column("pass@1 ± se", lambda cell: _with_error(cell.score, cell.metrics.get("pass@1_se")))
 
 
 def extra_columns(cells: Sequence[Cell], metrics: bool = True) -> list[Column]:
     """What stands between the removed fraction and the subsets; ``metrics`` too, unless they have a table of their own.
     ``removed`` itself is the mean over decode steps in phases decode and both, so the figure at the end of the answers
     stands beside it."""
-    decoding = any(cell["phase"] != "prefill" for cell in cells)
-    columns = [Column("at end", lambda cell: _fraction(cell.get("removed_total_mean")))] if decoding else []
-    if decoding or any(cell.get("sampling") for cell in cells):
-        columns.append(Column("tokens", lambda cell: _blank(cell.get("generated_mean"), "{:,.0f}")))
-        columns.append(Column("at limit", lambda cell: _blank(cell.get("limit_share"), "{:.0%}")))
-    if any("prefills_paid" in cell for cell in cells):
-        columns.append(Column("prefills", lambda cell: _blank(cell.get("prefills_paid"), "{:,}")))
+    decoding = any(cell.phase != "prefill" for cell in cells)
+    columns = [Column("at end", lambda cell: _fraction(cell.removed_total_mean))] if decoding else []
+    if decoding or any(cell.sampling for cell in cells):
+        columns.append(Column("tokens", lambda cell: _blank(cell.generated_mean, "{:,.0f}")))
+        columns.append(Column("at limit", lambda cell: _blank(cell.limit_share, "{:.0%}")))
+    if any(cell.prefills_paid is not None for cell in cells):
+        columns.append(Column("prefills", lambda cell: _blank(cell.prefills_paid, "{:,}")))
     return [*columns, *metric_columns(cells).values()] if metrics else columns
 
 
 def metric_columns(cells: Sequence[Cell]) -> dict[str, Column]:
     """The columns of the metrics that any of the cells has, and of pass@k, by their names in the cells."""
     columns = {name: _metric(title, name, form) for name, (title, form) in METRICS.items() if _has(cells, name)}
-    passes = dict.fromkeys(name for cell in cells for name in cell["metrics"] if name.startswith("pass@"))
+    passes = dict.fromkeys(name for cell in cells for name in cell.metrics if name.startswith("pass@"))
     return columns | {name: _pass(name) for name in passes if name not in ("pass@1", "pass@1_se")}
 
 
-def counted(row: Cell) -> str:
+def counted(row: Cell | Difference) -> str:
     """The samples of a cell or pair, and on how many contexts they are, where some share one."""
-    contexts = row.get("n_contexts", row["n"])
-    return str(row["n"]) if contexts == row["n"] else f"{row['n']} on {contexts} contexts"
+    contexts = row.n if row.n_contexts is None else row.n_contexts
+    return str(row.n) if contexts == row.n else f"{row.n} on {contexts} contexts"
 
 
-def unit(rows: Iterable[Cell]) -> str:
+def unit(rows: Iterable[Cell | Difference]) -> str:
     """What a bootstrap over these cells or pairs draws."""
-    return "contexts" if any(row.get("n_contexts", row["n"]) != row["n"] for row in rows) else "samples"
+    return "contexts" if any(row.n_contexts not in (None, row.n) for row in rows) else "samples"
 
 
 def settings(cells: Sequence[Cell], given_limit: int | None) -> str:
     """How the answers came about, where that is not the plain case; ``given_limit`` is ``--max-new-tokens``."""
     cell = cells[0]
-    parts = [] if cell["phase"] == "prefill" else [f"phase {cell['phase']}"]
-    limit, full = cell.get("max_new_tokens"), cell.get("of_new_tokens")
+    parts = [] if cell.phase == "prefill" else [f"phase {cell.phase}"]
+    limit, full = cell.max_new_tokens, cell.of_new_tokens
     if limit is not None and full is not None and limit < full:
         parts.append(f"limit {limit:,} of {full:,} new tokens")
     elif limit is not None and (full is not None or given_limit is not None):
         parts.append(f"limit {limit:,} new tokens")
-    if sampling := cell.get("sampling"):
+    if sampling := cell.sampling:
         drawn = ", ".join(f"{name} {value:g}" for name, value in sampling.items())
-        parts += [f"{cell['rollouts']} rollouts at {drawn}", f"thinking {'on' if cell['thinking'] else 'off'}"]
+        parts += [f"{cell.rollouts or 1} rollouts at {drawn}", f"thinking {'on' if cell.thinking else 'off'}"]
     return "; ".join(parts)
 
 
@@ -88,18 +89,18 @@ def number(score: float | None) -> str:
 
 
 def _has(cells: Sequence[Cell], metric: str) -> bool:
-    return any(metric in cell["metrics"] for cell in cells)
+    return any(metric in cell.metrics for cell in cells)
 
 
 def _metric(title: str, name: str, form: str) -> Column:
-    return Column(title, lambda cell: _blank(cell["metrics"].get(name), form), form)
+    return Column(title, lambda cell: _blank(cell.metrics.get(name), form), form)
 
 
 def _pass(name: str) -> Column:
     def show(cell: Cell) -> str:
-        if name not in cell["metrics"]:
+        if name not in cell.metrics:
             return ""
-        value = cell["metrics"][name]
+        value = cell.metrics[name]
         return UNKNOWN if value is None else number(value)
 
     return Column(name, show, "{:.1f}")

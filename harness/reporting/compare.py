@@ -14,7 +14,7 @@ from harness.errors import HarnessError
 from harness.reporting.board_tables import Sheet, pair_table, pair_tables
 from harness.reporting.table import Table
 from harness.results.method_sources import as_hashed_now
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 
 #: what of a prediction is shown
 SHOWN = 60
@@ -137,9 +137,7 @@ def _sheet(
     samples: int,
 ) -> Sheet:
     changed = {
-        sample
-        for sample, row in a.run.items.items()
-        if row["prompt_hash"] != _hash_of(b.run, sample, row["prompt_hash"])
+        sample for sample, row in a.run.items.items() if row.prompt_hash != _hash_of(b.run, sample, row.prompt_hash)
     }
     kept = [
         (
@@ -150,7 +148,7 @@ def _sheet(
     ]
     contexts = contexts_of(line for both in kept for side in both for line in side)
     rows = compare([(scores_of(one), scores_of(two)) for one, two in kept], a.run.seed, contexts=contexts)
-    pairs = [{"a": one, "b": two, **row} for (one, two), row in zip(names, rows, strict=True)]
+    pairs = [(one, two, row) for (one, two), row in zip(names, rows, strict=True)]
     notes = []
     if changed:
         notes.append(f"{len(changed)} samples have the same name but another prompt in b, and are left out")
@@ -180,7 +178,7 @@ def _sheet(
 
 def _hash_of(run: Reading, sample: str, default: str) -> str:
     """A sample's prompt hash in a run; ``default`` where the run does not tell."""
-    return str(run.items[sample]["prompt_hash"]) if sample in run.items else default
+    return str(run.items[sample].prompt_hash) if sample in run.items else default
 
 
 def _by_subset(ours: Sequence[Line], theirs: Sequence[Line]) -> Table:
@@ -208,7 +206,7 @@ def _differing(name: str, ours: Sequence[Line], theirs: Sequence[Line], run: Rea
             continue
         key = next((key for key in both if first[key].score != second[key].score), None)
         answers = [_short(first[key].prediction), _short(second[key].prediction)] if key else ["", ""]
-        references = ", ".join(map(str, run.items.get(sample, {}).get("references") or []))
+        references = ", ".join(run.items[sample].references if sample in run.items else [])
         scores = [f"{one[sample].score:g}", f"{two[sample].score:g}"]
         rows.append([sample, name, *scores, _short(references), *answers])
     return rows, texts

@@ -3,48 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from harness.analysis.ranking import is_partial
 from harness.analysis.subset_groups import label, named_groups
 from harness.reporting.columns import Column, metric_columns, number
 from harness.reporting.table import Table
-
-Cell = dict[str, Any]
+from harness.results.schema import Cell, MetricDifference, Pair
 
 
 def group_table(overall: Sequence[Cell]) -> Table | None:
     """Each variant's means of its benchmark's groups; None where there are none. ``overall`` in the order of rows."""
-    cells = [cell for cell in overall if cell.get("groups")]
+    cells = [cell for cell in overall if cell.groups]
     titles = named_groups(cells)
     if not titles:
         return None
     rows = []
     for cell in cells:
-        scores = [cell["score"], *(cell["groups"].get(name, {}).get("score") for name in titles)]
-        rows.append([cell["variant"], *map(number, scores)])
+        scores = [cell.score, *(cell.groups[name].score if name in cell.groups else None for name in titles)]
+        rows.append([cell.variant, *map(number, scores)])
     caption = "Unweighted means of subsets' means; in brackets how many of a group's subsets there are."
-    return Table("Groups of subsets", ["variant", label("all", cells[0]), *titles.values()], rows, captions=[caption])
+    return Table(
+        "Groups of subsets",
+        ["variant", label("all", cells[0].n_subsets, cells[0].of_subsets), *titles.values()],
+        rows,
+        captions=[caption],
+    )
 
 
-def metric_table(overall: Sequence[Cell], pairs: Iterable[Cell]) -> Table | None:
+def metric_table(overall: Sequence[Cell], pairs: Iterable[Pair]) -> Table | None:
     """Each variant's further figures with 95 % intervals, and paired differences from the control where a summary has
     them; None where there are no figures."""
     columns = metric_columns(overall)
     if not columns:
         return None
-    control = {pair["a"]: pair.get("metrics", {}) for pair in pairs if pair["against"] == "control"}
-    header, rows = ["variant"], [[cell["variant"]] for cell in overall]
+    control = {pair.a: pair.metrics for pair in pairs if pair.against == "control"}
+    header, rows = ["variant"], [[cell.variant] for cell in overall]
     for name, column in columns.items():
         header.append(column.name)
         for row, cell in zip(rows, overall, strict=True):
-            row.append(_with_interval(column.show(cell), column, cell.get("metric_intervals", {}).get(name)))
+            row.append(_with_interval(column.show(cell), column, cell.metric_intervals.get(name)))
         if any(name in own for own in control.values()):
             header.append(f"{column.name} against control")
             for row, cell in zip(rows, overall, strict=True):
-                row.append(_difference(column, control.get(cell["variant"], {}).get(name)))
+                row.append(_difference(column, control.get(cell.variant, {}).get(name)))
     partial = next((cell for cell in overall if is_partial(cell)), None)
-    captions = [f"Means of {partial['n_subsets']} of {partial['of_subsets']} subsets."] if partial else []
+    captions = [f"Means of {partial.n_subsets} of {partial.of_subsets} subsets."] if partial else []
     return Table("Further figures, with 95 % intervals", header, rows, captions=captions)
 
 
@@ -52,11 +55,11 @@ def _with_interval(shown: str, column: Column, bounds: Sequence[float] | None) -
     return f"{shown} ({column.text(bounds[0])} to {column.text(bounds[1])})" if shown and bounds else shown
 
 
-def _difference(column: Column, found: Cell | None) -> str:
+def _difference(column: Column, found: MetricDifference | None) -> str:
     if found is None:
         return ""
-    if found["difference"] is None:
+    if found.difference is None:
         return "-"
-    interval = None if found["low"] is None else [found["low"], found["high"]]
-    sign = "+" if found["difference"] >= 0 else ""
-    return _with_interval(sign + column.text(found["difference"]), column, interval)
+    interval = None if found.low is None or found.high is None else [found.low, found.high]
+    sign = "+" if found.difference >= 0 else ""
+    return _with_interval(sign + column.text(found.difference), column, interval)

@@ -18,6 +18,7 @@ from harness.analysis.ranking import is_partial
 from harness.analysis.run_reader import Reading
 from harness.reporting.board_tables import Sheet, sheet
 from harness.reporting.table import Table
+from harness.results.schema import Pair, Rank
 
 FORMATS = ("table", "markdown", "csv", "html")
 #: a file or a pipe has no width of its own; a table gets what it needs
@@ -154,44 +155,48 @@ def to_csv(boards: Iterable[Board]) -> str:
     return out.getvalue()
 
 
+#: where there is none, all columns are empty
+NO_PAIR, NO_RANK = Pair.model_construct(), Rank.model_construct(rank=None, tie=False, unranked=None)
+
+
 def _csv_rows(board: Board) -> Iterable[dict[str, Any]]:
-    control = {pair["a"]: pair for pair in board.pairs if pair["against"] == "control"}
-    ranked = {row["variant"]: row for row in board.ranks}
-    areas = {variant: curve["area"] for curve in board.curves for variant in curve["variants"]}
+    control = {pair.a: pair for pair in board.pairs if pair.against == "control"}
+    ranked = {row.variant: row for row in board.ranks}
+    areas = {variant: curve.area for curve in board.curves for variant in curve.variants}
     runs: dict[str, Reading] = {}
     for run in reversed(board.runs):
-        runs |= {cell["variant"]: run for cell in run.summary["cells"]}
+        runs |= {cell.variant: run for cell in run.summary.cells}
     for cell in board.cells:
-        run = runs.get(cell["variant"], board.runs[0])
-        overall = cell["subset"] is None
-        pair = control.get(cell["variant"], {}) if overall else {}
-        rank = ranked.get(cell["variant"], {}) if overall else {}
+        run = runs.get(cell.variant, board.runs[0])
+        overall = cell.subset is None
+        pair = control.get(cell.variant, NO_PAIR) if overall else NO_PAIR
+        rank = ranked.get(cell.variant, NO_RANK) if overall else NO_RANK
         partial = is_partial(cell)
         yield {
             "model": board.model,
-            **cell,
-            "score": None if partial else cell["score"],
-            "partial_mean": cell["score"] if partial else None,
-            "difference": pair.get("difference"),
-            "difference_low": pair.get("low"),
-            "difference_high": pair.get("high"),
-            "difference_p": pair.get("p"),
-            "difference_p_holm": pair.get("p_holm"),
-            "difference_test": pair.get("test"),
-            "tie_with_control": pair.get("tie"),
-            "metric_differences": pair.get("metrics"),
-            "rank": rank.get("rank"),
-            "tie_with_best": rank.get("tie") if rank.get("rank") else None,
-            "unranked": rank.get("unranked"),
-            "area": areas.get(cell["variant"]) if overall else None,
+            **cell.to_json(),
+            "score": None if partial else cell.score,
+            "partial_mean": cell.score if partial else None,
+            "difference": pair.difference,
+            "difference_low": pair.low,
+            "difference_high": pair.high,
+            "difference_p": pair.p,
+            "difference_p_holm": pair.p_holm,
+            "difference_test": pair.test,
+            "tie_with_control": pair.tie,
+            "metric_differences": {name: one.to_json() for name, one in pair.metrics.items()} or None,
+            "rank": rank.rank,
+            "tie_with_best": rank.tie if rank.rank else None,
+            "unranked": rank.unranked,
+            "area": areas.get(cell.variant) if overall else None,
             "dtype": board.basis["dtype"],
             "device": board.basis["device"],
-            "hardware": run.run.get("hardware"),
+            "hardware": run.run.hardware,
             "attention_kernel": board.basis["attention kernel"],
             "seed": board.basis["seed"],
             "run": run.name,
-            "commit": run.run.get("commit"),
-            "complete": run.summary["complete"],
+            "commit": run.run.commit,
+            "complete": run.summary.complete,
         }
 
 

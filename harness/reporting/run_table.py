@@ -15,7 +15,7 @@ from rich.table import Table
 
 from harness.analysis.subset_groups import group_table
 from harness.reporting.columns import counted, extra_columns, number, score_column, settings, unit
-from harness.results.run_folder import Line
+from harness.results.schema import Cell, Line, Summary
 
 if TYPE_CHECKING:  # results are read without a model's code
     from harness.evaluation.execute import Outcome
@@ -67,7 +67,7 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
 
     out = console()
     summary = outcome.summary
-    for title, cells in _tables(summary["cells"]):
+    for title, cells in _tables(summary.cells):
         told = settings(cells, job.config.max_new_tokens)
         heading = f"{short_name(job.config.model)}, {title}, {_samples(job)}" + (f"\n{told}" if told else "")
         out.print(_table(heading, cells))
@@ -84,24 +84,24 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
     if outcome.stale:
         text = f"stale: {', '.join(outcome.stale)} changed since this run was made; --force runs it anew"
         out.print(text, markup=False, highlight=False)
-    state = "was complete already" if outcome.was_complete else "complete" if summary["complete"] else "incomplete"
+    state = "was complete already" if outcome.was_complete else "complete" if summary.complete else "incomplete"
     out.print(f"Results ({state}): {outcome.folder.path}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _print_disagreements(out: Console, summary: dict[str, Any]) -> None:
-    found = summary.get("disagreements", [])
+def _print_disagreements(out: Console, summary: Summary) -> None:
+    found = summary.disagreements
     for one in found[:MOST_DISAGREEMENTS]:
-        verdict = "wrong, which we took for right" if one["score"] else "right, which we took for wrong"
-        text = f"{one['scorer']} calls {one['sample_id']}, {one['variant']}, rollout {one['rollout']} {verdict}"
+        verdict = "wrong, which we took for right" if one.score else "right, which we took for wrong"
+        text = f"{one.scorer} calls {one.sample_id}, {one.variant}, rollout {one.rollout} {verdict}"
         out.print(text, markup=False, highlight=False, soft_wrap=True)
     if len(found) > MOST_DISAGREEMENTS:
         out.print(f"and {len(found) - MOST_DISAGREEMENTS} more in summary.json", markup=False, highlight=False)
 
 
-def _print_alarms(out: Console, summary: dict[str, Any]) -> None:
-    found = summary.get("alarms", [])
+def _print_alarms(out: Console, summary: Summary) -> None:
+    found = summary.alarms
     for alarm in found[:MOST_ALARMS]:
-        out.print(f"alarm: {alarm['text']}", markup=False, highlight=False, soft_wrap=True)
+        out.print(f"alarm: {alarm.text}", markup=False, highlight=False, soft_wrap=True)
     if len(found) > MOST_ALARMS:
         out.print(f"and {len(found) - MOST_ALARMS} more alarms in summary.json", markup=False, highlight=False)
 
@@ -115,19 +115,19 @@ def _samples(job: Job) -> str:
     return f"{shown} samples a subset{default}"
 
 
-def _tables(cells: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    groups: dict[tuple[str, int | None], list[dict[str, Any]]] = {}
+def _tables(cells: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:
+    groups: dict[tuple[str, int | None], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell["benchmark"], cell["length"]), []).append(cell)
+        groups.setdefault((cell.benchmark, cell.length), []).append(cell)
     for (benchmark, length), some in groups.items():
         yield benchmark + (f" at {length:,} tokens" if length else ""), some
 
 
-def _table(title: str, cells: list[dict[str, Any]]) -> Table:
-    overall = [cell for cell in cells if cell["subset"] is None]
-    subsets = list(dict.fromkeys(cell["subset"] for cell in cells if cell["subset"] is not None))
+def _table(title: str, cells: list[Cell]) -> Table:
+    overall = [cell for cell in cells if cell.subset is None]
+    subsets = list(dict.fromkeys(cell.subset for cell in cells if cell.subset is not None))
     shown = subsets if 1 < len(subsets) <= MOST_COLUMNS else []
-    by_subset = {(cell["variant"], cell["subset"]): cell for cell in cells}
+    by_subset = {(cell.variant, cell.subset): cell for cell in cells}
     table = Table(title=escape(title), title_justify="left", caption=_caption(overall), caption_justify="left")
     table.add_column("variant", no_wrap=True)
     scored, more = score_column(overall, _mean_name(overall)), extra_columns(overall)
@@ -138,49 +138,79 @@ def _table(title: str, cells: list[dict[str, Any]]) -> Table:
         table.add_column(subset, justify="right")
     table.add_column("note")
     for cell in overall:
-        extra = [
-            number(by_subset[cell["variant"], s]["score"]) if (cell["variant"], s) in by_subset else "" for s in shown
-        ]
-        row = [cell["variant"], scored.show(cell), *_row(cell), *(column.show(cell) for column in more)]
-        table.add_row(*map(escape, row), *extra, _note(cell), end_section=cell["method"] == "full")
+        extra = [number(by_subset[cell.variant, s].score) if (cell.variant, s) in by_subset else "" for s in shown]
+        row = [cell.variant, scored.show(cell), *_row(cell), *(column.show(cell) for column in more)]
+        table.add_row(*map(escape, row), *extra, _note(cell), end_section=cell.method == "full")
     return table
 
 
-def _mean_name(overall: list[dict[str, Any]]) -> str:
+def _mean_name(overall: list[Cell]) -> str:
     cell = overall[0]
-    if cell["of_subsets"] and cell["n_subsets"] < cell["of_subsets"]:
-        return f"mean of {cell['n_subsets']} of {cell['of_subsets']}"
+    if cell.of_subsets and cell.n_subsets < cell.of_subsets:
+        return f"mean of {cell.n_subsets} of {cell.of_subsets}"
     return "score"
 
 
-def _caption(overall: list[dict[str, Any]]) -> str | None:
+def _caption(overall: list[Cell]) -> str | None:
     lines = []
-    if any(cell["low"] is None for cell in overall):
+    if any(cell.low is None for cell in overall):
         lines.append(f"No interval under 10 {unit(overall)} a subset.")
-    if any(cell["floor"] for cell in overall):
+    if any(cell.floor for cell in overall):
         lines.append("floor: the control itself is at chance or under 20, so nothing can be compared.")
     return " ".join(lines) or None
 
 
-def _row(cell: dict[str, Any]) -> list[str]:
-    interval = "" if cell["low"] is None else f"{cell['low']:.1f}-{cell['high']:.1f}"
-    mean = cell["removed_mean"]
-    spread = "" if mean is None else f"{cell['removed_min']:.3f}-{cell['removed_max']:.3f}"
+def _row(cell: Cell) -> list[str]:
+    interval = "" if cell.low is None else f"{cell.low:.1f}-{cell.high:.1f}"
+    mean = cell.removed_mean
+    spread = "" if mean is None else f"{cell.removed_min:.3f}-{cell.removed_max:.3f}"
     removed = "" if mean is None else f"{mean:.3f}"
     factor = "" if mean is None or mean >= 1 else f"{1 / (1 - mean):.2f}"
     return [interval, removed, spread, factor, counted(cell)]
 
 
-def _note(cell: dict[str, Any]) -> str:
-    notes = [cell["note"]] if "note" in cell else []
-    if cell["requested_removed"] is not None:
-        notes.append(f"asked {cell['requested_removed']:g}")
-    if cell["bound_by"]:
+def _note(cell: Cell) -> str:
+    notes = [cell.note] if cell.note else []
+    if cell.requested_removed is not None:
+        notes.append(f"asked {cell.requested_removed:g}")
+    if cell.bound_by:
         notes.append("bound by protection")
-    if cell["floor"]:
+    if cell.floor:
         notes.append("floor")
-    if cell.get("n_cut"):
-        notes.append(f"{cell['n_cut']} prompts cut")
-    if cell["n_failed"]:
-        notes.append(f"{cell['n_failed']} not run")
+    if cell.n_cut:
+        notes.append(f"{cell.n_cut} prompts cut")
+    if cell.n_failed:
+        notes.append(f"{cell.n_failed} not run")
     return ", ".join(notes)
+
+
+def print_sweep(result: dict[str, Any]) -> None:
+    """Both times and their ratio, a row a length and answer length."""
+    title = f"{result['model']}, {result['dtype']}, {result['hardware']}"
+    table = Table(title=escape(title), title_justify="left")
+    for name in ("cached", "question", "new tokens", "variants", "shared s", "one at a time s", "ratio", "same tokens"):
+        table.add_column(name, justify="right")
+    for row in result["rows"]:
+        table.add_row(
+            f"{row.length:,}",
+            str(row.question_tokens),
+            str(row.new_tokens),
+            str(row.variants),
+            f"{row.shared_seconds:.1f}",
+            f"{row.single_seconds:.1f}",
+            f"{row.ratio:.1f}",
+            f"{row.same_tokens} of {row.variants}",
+        )
+    console().print(table)
+
+
+def print_samples_timing(result: dict[str, Any]) -> None:
+    """Seconds of each sample with all its variants."""
+    seconds = result["seconds"]
+    console().print(
+        f"{result['model']}, {result['benchmark']} at {result['length']:,} tokens, {result['hardware']}: "
+        f"{len(seconds)} samples x {len(result['labels'])} variants in {sum(seconds):.1f} s "
+        f"({', '.join(f'{one:.1f}' for one in seconds)})",
+        markup=False,
+        soft_wrap=True,
+    )

@@ -4,158 +4,24 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Any
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator
+from pydantic import ValidationError
 
 from benchmarks.base import content_hash
 from harness.errors import HarnessError
 from harness.files import cache_folder, load, write_atomically
+from harness.results.schema import SCHEMA_VERSION, Item, Line, Record, RunRecord, Summary, parsed
 from harness.safe_text import printable
 
-SCHEMA_VERSION = 1
-#: a line with one of these is scored and averaged
-AVERAGED = ("ok", "too_short")
 #: bytes of a file that are looked at at once
 _BLOCK = 1 << 20
-Status = Literal["ok", "too_short", "truncated", "oom", "nan", "timeout", "error"]
-#: what tables show as it is: short, on one line, no control characters
-Name = Annotated[str, Field(max_length=1_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
-#: whole numbers that every reader of JSON takes exactly
-Count = Annotated[int, Field(ge=0, le=2**53)]
-Share = Annotated[float, Field(ge=0, le=1)]
-#: largest metric: sums and squares of it are doubles
-MOST_FIGURE = 1e100
-Figure = Annotated[float, Field(ge=-MOST_FIGURE, le=MOST_FIGURE)]
-
-#: what stands before a level of each kind in a label
-LEVEL_MARKS = {"removed": "", "keep_tokens": "keep=", "threshold": "tau="}
-
-
-def level_text(kind: str, level: float | None) -> str:
-    """A level with all its digits, so that no two share a text: ``0.5``, ``keep=64``, ``tau=-4``; empty for None."""
-    return "" if level is None else LEVEL_MARKS[kind] + repr(level).removesuffix(".0")
-
-
-class VariantFields(BaseModel):
-    """The columns of a variant, in lines and in cells alike.
-
-    variant      its label: a short readable name, unique within a run. It is made where a run is planned
-                 (:class:`harness.config.variants.Variant`) and never parsed: what it says is in the other fields
-    level_kind   ``removed`` (fraction), ``keep_tokens`` (pairs per head), ``threshold`` (tau) or ``none`` (the control)
-    sinks        protected first pairs, or ``prefix``: the whole template prefix
-    options      the method's options as canonical JSON
-    """
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    variant: Name
-    method: Name
-    budget: Name
-    level_kind: Literal["removed", "keep_tokens", "threshold", "none"]
-    level: Annotated[float, Field(allow_inf_nan=True)] | None
-    phase: Literal["prefill", "decode", "both"]
-    window: Count
-    sinks: Count | Literal["prefix"]
-    positions: Literal["original", "cache"]
-    engine: Literal["masked", "compact"]
-    attention_during_prefill: Literal["full", "pruned"]
-    kv_bits: Count | None
-    query_mode: Literal["agnostic", "aware", "aware-reused"]
-    thinking: bool
-    options: str
-
-    @property
-    def level_text(self) -> str:
-        """The level as the label has it."""
-        return level_text(self.level_kind, self.level)
-
-    @property
-    def extras(self) -> str:
-        """What the label says after method, budget and level, led by a blank: options, protection and modes other than
-        the method's own."""
-        return self.variant.removeprefix(" ".join([*self._stem, self.level_text]).rstrip())
-
-    @property
-    def curve(self) -> str:
-        """The label without the level: variants that only differ in that are points of one curve."""
-        kind = ["keep"] if self.level_kind == "keep_tokens" else []
-        return " ".join([*self._stem, *kind]) + self.extras
-
-    @property
-    def _stem(self) -> list[str]:
-        return [self.method] if self.level_kind == "none" else [self.method, self.budget]
-
-    @field_validator("level", mode="before")
-    @classmethod
-    def _infinite(cls, level: Any) -> Any:
-        return float(level) if level in ("inf", "-inf") else level  # as they are written, see below
-
-    @field_validator("level")
-    @classmethod
-    def _known(cls, level: float | None) -> float | None:
-        if level is not None and math.isnan(level):
-            raise ValueError("a level must be a number")
-        return level
-
-    @field_serializer("level")
-    def _level(self, level: float | None) -> float | str | None:
-        return str(level) if level is not None and math.isinf(level) else level  # JSON has no infinity
-
-
-class Line(VariantFields):
-    """One sample x variant (x rollout) of ``samples.jsonl``.
-
-    Pairs are KV pairs over prunable layers and KV heads. ``cached_pairs`` and ``kept_pairs`` are those of the context
-    (template prefix included) just before the first question token; ``removed_context`` is made of them.
-    ``cached_pairs_total`` and ``kept_pairs_total`` are those of everything cached after the last step, and
-    ``removed_total`` is made of them; ``removed_time_mean`` is the mean over steps. ``max_new_tokens`` is the answer
-    limit, ``sampling`` how tokens were drawn (None: greedy). Where benchmarks ask several questions of a
-    context, ``question_index`` is the question's place among them, from 0, and ``prefills_paid`` the prefills of the
-    context that a deployment would pay for this answer (:func:`harness.config.query_modes.numbered`).
-    """
-
-    requested_removed: Share | None = None
-    sample_id: Name
-    context_id: Name
-    question_index: Count | None = None
-    prefills_paid: Count | None = None
-    benchmark: Name
-    subset: Name
-    length: Count | None
-    rollout: Count = 0
-    prediction: str | None = None
-    score: float | None = Field(default=None, ge=0, le=100)
-    metrics: dict[Name, Figure] = {}
-    status: Status
-    reason: str | None = None
-    finish_reason: Literal["stop", "length", "nan"] | None = None
-    prompt_cut: bool = False
-    bound_by: Literal["protection"] | None = None
-    context_tokens: Count
-    generated_tokens: Count = 0
-    max_new_tokens: Count | None = None
-    sampling: dict[str, float] | None = None
-    cached_pairs: Count | None = None
-    kept_pairs: Count | None = None
-    cached_pairs_total: Count | None = None
-    kept_pairs_total: Count | None = None
-    removed_context: Share | None = None
-    removed_total: Share | None = None
-    removed_time_mean: Share | None = None
-    physical_bytes: Count | None = None
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """What makes a line unique within a run."""
-        return self.sample_id, self.variant, self.rollout
 
 
 class RunFolder:
@@ -169,7 +35,7 @@ class RunFolder:
     def exists(self) -> bool:
         return (self.path / "run.json").is_file()
 
-    def start(self, run: dict[str, Any], items: list[dict[str, Any]]) -> None:
+    def start(self, run: RunRecord, items: list[Item]) -> None:
         """Write the resolved configuration and the samples' references, before any sample runs."""
         self.path.mkdir(parents=True, exist_ok=True)
         for name in ("samples.jsonl", "samples.jsonl.gz", "histograms.jsonl", "summary.json"):
@@ -177,7 +43,7 @@ class RunFolder:
         for masks in self.path.glob("masks/*.npz"):
             masks.unlink()
         write_atomically(self.path / "items.jsonl", _json_lines(items))
-        write_atomically(self.path / "run.json", json.dumps(run, indent=1, ensure_ascii=False) + "\n")
+        write_atomically(self.path / "run.json", _json(run))
 
     def file(self, name: str) -> Path | None:
         """A file of the run, None where it is missing. One that is a link out of the folder: :class:`HarnessError`."""
@@ -186,7 +52,7 @@ class RunFolder:
             raise HarnessError(f"{path} is a link that leads out of its folder; put the file itself there")
         return path if os.path.isfile(path) else None
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> RunRecord:
         """The content of ``run.json``."""
         path = self.file("run.json") or self.path / "run.json"
         try:
@@ -196,21 +62,23 @@ class RunFolder:
         version = run.get("schema_version") if isinstance(run, dict) else None
         if version != SCHEMA_VERSION:
             raise HarnessError(f"{path} has schema_version {version!r}; this release reads {SCHEMA_VERSION}")
-        return dict(run)
+        try:
+            return parsed(RunRecord, run)
+        except ValueError as error:
+            raise HarnessError(f"{path} is damaged ({error}); take it from a copy, or run with --force anew") from error
 
     def asked_for_masks(self, count: int) -> None:
         """Write down that masks of ``count`` samples of each subset were asked for, after the run was started."""
         run = self.run()
-        if count > run.get("store_masks", 0):
-            text = json.dumps({**run, "store_masks": count}, indent=1, ensure_ascii=False) + "\n"
-            write_atomically(self.path / "run.json", text)
+        if count > run.store_masks:
+            write_atomically(self.path / "run.json", _json(run.model_copy(update={"store_masks": count})))
 
-    def summary(self) -> dict[str, Any] | None:
+    def summary(self) -> Summary | None:
         """The content of ``summary.json``, None where there is none yet."""
         path = self.file("summary.json")
         try:
-            return dict(load(path)) if path else None
-        except (OSError, ValueError, TypeError) as error:
+            return parsed(Summary, load(path)) if path else None
+        except (OSError, ValueError) as error:
             raise HarnessError(f"{path} is damaged ({error}); delete it and run the same command again") from error
 
     def lines(self) -> list[Line]:
@@ -258,11 +126,11 @@ class RunFolder:
         with _writing(self.path / name):
             return (self.path / name).open("a", encoding="utf-8")
 
-    def finish(self, summary: dict[str, Any]) -> None:
+    def finish(self, summary: Summary) -> None:
         with _writing(self.path / "summary.json"):
-            write_atomically(self.path / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+            write_atomically(self.path / "summary.json", _json(summary))
 
-    def restore_items(self, items: list[dict[str, Any]]) -> None:
+    def restore_items(self, items: list[Item]) -> None:
         """Write ``items.jsonl`` again where it is not what :meth:`start` wrote: it follows from the run's samples."""
         path, text = self.path / "items.jsonl", _json_lines(items)
         with _writing(path):
@@ -283,8 +151,12 @@ def append_line(file: IO[str], row: dict[str, Any]) -> None:
         file.flush()
 
 
-def _json_lines(rows: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+def _json(record: Record) -> str:
+    return json.dumps(record.to_json(), indent=1, ensure_ascii=False) + "\n"
+
+
+def _json_lines(rows: Sequence[Record]) -> str:
+    return "".join(json.dumps(row.to_json(), ensure_ascii=False) + "\n" for row in rows)
 
 
 @contextmanager

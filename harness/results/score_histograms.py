@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from harness.errors import HarnessError
+from harness.results.schema import Count, Name, Record, Sinks, Text
 
 #: most bins that a row may have
 MOST_BINS = 10_000
@@ -17,21 +18,21 @@ MOST_BINS = 10_000
 _ON_EDGE = 1e-6
 
 
-class Histogram(BaseModel):
+class Histogram(Record):
     """A row of ``histograms.jsonl``: the scores of a context's pairs that nothing protects, counted by bin.
 
     low, high   the ends of the bins, which have one width; scores beyond them are in the first or the last bin
     cached      all pairs of the context, protected ones too
     """
 
-    sample_id: str
-    method: str
-    options: str
-    window: int
-    sinks: int | str
-    low: float = Field(allow_inf_nan=False)
-    high: float = Field(allow_inf_nan=False)
-    counts: list[int] = Field(min_length=1, max_length=MOST_BINS)
+    sample_id: Name
+    method: Name
+    options: Text
+    window: Count
+    sinks: Sinks
+    low: float
+    high: float
+    counts: list[Count] = Field(min_length=1, max_length=MOST_BINS)
     cached: int = Field(gt=0)
 
     @model_validator(mode="after")
@@ -90,10 +91,10 @@ def read_histograms(path: Path) -> list[Histogram]:
     found = []
     for number, row in enumerate(rows, 1):
         try:
-            found.append(Histogram.model_validate_json(row))
+            found.append(Histogram.model_validate_json(row, extra="ignore"))
         except ValidationError as error:
             raise HarnessError(f"{path.name}, line {number}: {error.errors()[0]['msg']}") from error
     if tail:  # the last line of a run that was killed
         with suppress(ValidationError):
-            found.append(Histogram.model_validate_json(tail))
+            found.append(Histogram.model_validate_json(tail, extra="ignore"))
     return found

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from harness.results import score_histograms
-from harness.results.run_folder import AVERAGED, Line, VariantFields
+from harness.results.schema import AVERAGED, Item, Line, VariantFields
 from harness.results.score_histograms import Histogram
 from harness.safe_text import quoted
 from harness.validation.findings import Finding, finding
-from harness.validation.schema import Item
 from harness.validation.submission import Submission
 
 #: of a line or stored masks, what the sample's item has too

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.base import Benchmark
+from harness.results.schema import Item
 from harness.safe_text import quoted
 from harness.validation.findings import Finding, finding
-from harness.validation.schema import Item
 from harness.validation.submission import Submission
 
 #: what a benchmark or a model wrote; in here paths and addresses are looked at, and may stay

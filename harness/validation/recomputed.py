@@ -12,7 +12,7 @@ from benchmarks.base import BenchmarkError
 from harness.analysis.rescore import score_anew
 from harness.analysis.run_reader import Reading
 from harness.errors import HarnessError
-from harness.results.run_folder import AVERAGED, Line
+from harness.results.schema import AVERAGED, Line
 from harness.safe_text import printable, quoted
 from harness.validation import completeness
 from harness.validation.findings import Finding, finding
@@ -132,7 +132,7 @@ def check_summary(run: Submission) -> Iterator[Finding]:
     """``summary.json`` is what the lines give."""
     reading = _reading(run)
     if reading is not None and run.loaded["summary.json"].rows:
-        derived = json.loads(json.dumps(reading.summarised(reading.lines), ensure_ascii=False))
+        derived = json.loads(json.dumps(reading.summarised(reading.lines).to_json(), ensure_ascii=False))
         for what in _differences(run.value("summary.json"), derived, ""):
             yield finding("summary-differs", "summary.json", None, what)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from harness.analysis.summary import facts_of
-from harness.results.run_folder import AVERAGED, VariantFields
+from harness.results.schema import AVERAGED, VariantFields
 from harness.safe_text import quoted
 from harness.validation.completeness import ANSWERED, rollouts
 from harness.validation.findings import Finding, finding
@@ -99,7 +99,7 @@ def check_facts(run: Submission) -> Iterator[Finding]:
     for name, stated in record.facts.items() if record and run.items and run.items_whole else ():
         benchmark = run.benchmark(name)
         if record and benchmark is not None and benchmark.version == record.benchmark_versions.get(name):
-            today = json.loads(json.dumps(facts_of(benchmark)._asdict()))
+            today = facts_of(benchmark).to_json()
             wrong = [field for field, value in today.items() if value != getattr(stated, field)]
             if wrong:
                 told = f"facts of {quoted(name)} differ from the benchmark's in {', '.join(wrong)}"

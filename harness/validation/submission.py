@@ -7,18 +7,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 import benchmarks.registry
 from benchmarks.base import Benchmark, BenchmarkError
 from harness.analysis.run_reader import Reading, read
 from harness.errors import HarnessError
-from harness.results.run_folder import SCHEMA_VERSION, Line, VariantFields
+from harness.results.schema import SCHEMA_VERSION, Item, Line, Record, RunRecord, VariantFields
+from harness.results.score_histograms import Histogram
 from harness.safe_text import printable, quoted
 from harness.validation.file_tree import SAMPLES, check_tree, entries
 from harness.validation.findings import Finding, finding
 from harness.validation.json_reader import MOST_WRONG, Loaded, Row, load_object, load_rows
-from harness.validation.schema import Histogram, Item, Record
 
 #: codes of files that no check may open
 UNOPENED = ("link", "hidden-file", "not-a-file", "too-large")
@@ -26,7 +26,7 @@ UNOPENED = ("link", "hidden-file", "not-a-file", "too-large")
 MOST_NAME = 200
 #: findings about the form of one row or file
 MOST_FORM = 3
-T = TypeVar("T", bound=BaseModel)
+T = TypeVar("T", bound=Record)
 
 
 class Formed(NamedTuple, Generic[T]):
@@ -72,13 +72,13 @@ class Submission:
         return formed(model, name, self.loaded[name].rows or [])
 
     @cached_property
-    def formed_run(self) -> Formed[Record]:
+    def formed_run(self) -> Formed[RunRecord]:
         for row in self.loaded["run.json"].rows or []:
             version = row.value.get("schema_version")
             if type(version) is not int or version != SCHEMA_VERSION:
                 told = f"has schema_version {quoted(version)}, this release reads {SCHEMA_VERSION}"
                 return Formed([], [finding("schema-version", "run.json", None, told)])
-        return self._formed("run.json", Record)
+        return self._formed("run.json", RunRecord)
 
     @cached_property
     def formed_items(self) -> Formed[Item]:
@@ -93,7 +93,7 @@ class Submission:
         return self._formed("histograms.jsonl", Histogram)
 
     @property
-    def run(self) -> Record | None:
+    def run(self) -> RunRecord | None:
         """``run.json`` where it is well formed."""
         return next((run for _, run in self.formed_run.rows), None)
 

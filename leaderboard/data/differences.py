@@ -12,7 +12,7 @@ import pandas as pd
 from harness.analysis.paired_tests import SIGNIFICANT, Scored, compare, contexts_of, scores_of
 from harness.analysis.ranking import level_of
 from harness.analysis.summary import FLOOR
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from leaderboard.data.levels import Cell, level_name, row_names
 from leaderboard.data.library import Group, Library, lines_of
 

@@ -21,10 +21,13 @@ from harness.analysis.paired_tests import scores_of
 from harness.analysis.ranking import level_of
 from harness.analysis.run_reader import Reading, checked, read
 from harness.errors import HarnessError
-from harness.results.run_folder import Line
+from harness.results.schema import Alarm, Cell, Curve, Line, Pair, Rank, Record
 from leaderboard.data.discovery import Stamp, all_runs, linked, stamp_of
 from leaderboard.data.disk_cache import cached, digest
 from leaderboard.escaping import brief
+
+#: what a board is made of
+ROWS: dict[str, type[Record]] = {"cells": Cell, "ranks": Rank, "curves": Curve, "pairs": Pair, "alarms": Alarm}
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,7 @@ def _entry(folder: Path) -> dict[str, Any]:
                 "basis": basis,
                 "control": "",
                 "dtype": str(basis["dtype"]),
-                "hardware": str(run.run.get("hardware")),
+                "hardware": run.run.hardware,
                 "samples": samples,
                 "engines": sorted({str(cell["engine"]) for cell in pruned}),
                 "query_modes": sorted({str(cell["query_mode"]) for cell in own}),
@@ -248,14 +251,13 @@ def _control_lines(folder: Path) -> Iterator[Line]:
 def _board(group: Group) -> Board:
     runs = [one.reading for one in group.entries]
     stamp = tuple(item for one in group.entries for item in one.stamp)
-    fields = ("cells", "ranks", "curves", "pairs", "alarms", "notes")
 
     def make() -> dict[str, Any]:
         sound, told = readable(runs)
         board = boards.board_of(sound, group.part.benchmark, group.part.length)
-        kept = {name: getattr(board, name) for name in fields}
+        kept = {name: [row.to_json() for row in getattr(board, name)] for name in ROWS}
         left_out = [place for place, run in enumerate(runs) if run not in sound]
-        return {**kept, "notes": [*kept["notes"], *told], "left out": left_out}
+        return {**kept, "notes": [*board.notes, *told], "left out": left_out}
 
     try:
         kept = cached("board", (*stamp, (group.key, 0, 0)), make)
@@ -266,7 +268,8 @@ def _board(group: Group) -> Board:
     basis = group.part.basis
     where = (str(basis["model"]), group.part.benchmark, group.part.length)
     sound = [run for place, run in enumerate(runs) if place not in kept["left out"]]
-    return Board(*where, runs=sound, basis=basis, **{name: kept[name] for name in fields})
+    rows = {name: [kind.model_validate(row) for row in kept[name]] for name, kind in ROWS.items()}
+    return Board(*where, runs=sound, basis=basis, notes=kept["notes"], **rows)
 
 
 def readable(runs: Sequence[Reading]) -> tuple[list[Reading], list[str]]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.analysis.ranking import level_of
 from harness.analysis.stats import mean_interval
-from harness.results.run_folder import AVERAGED, Line
+from harness.results.schema import AVERAGED, Line
 from leaderboard.data.levels import level_name, row_names
 
 #: query modes, in the order of what they cost

@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.analysis.ranking import curve_name, level_of
 from harness.reporting.columns import settings
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from leaderboard.data.levels import CONTROL, Cell, level_name
 
 CORRECT = "correct_rollout_"

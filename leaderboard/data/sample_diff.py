@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from harness.analysis.paired_tests import scores_of
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 
 
 class Difference(NamedTuple):

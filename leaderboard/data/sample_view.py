@@ -20,7 +20,7 @@ from harness.analysis.rescore import samples_from_data
 from harness.analysis.run_reader import Reading
 from harness.errors import HarnessError
 from harness.results.mask_file import Shares, StoredMasks, path_of, read
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 
 
 class Place(NamedTuple):

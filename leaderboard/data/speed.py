@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.analysis.ranking import curve_name
 from harness.analysis.summary import removed_of
-from harness.results.run_folder import AVERAGED, Line
+from harness.results.schema import AVERAGED, Line
 from leaderboard.data.levels import CONTROL
 
 COLUMNS = ["curve", "method", "variant", "removed", "value", "low", "high", "samples"]

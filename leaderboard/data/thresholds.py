@@ -16,7 +16,7 @@ from harness.analysis.boards import Board
 from harness.analysis.ranking import level_of
 from harness.analysis.summary import removed_of
 from harness.reporting.board_tables import difference
-from harness.results.run_folder import AVERAGED, Line
+from harness.results.schema import AVERAGED, Line
 from harness.results.score_histograms import Histogram, Told, told
 from leaderboard.data.histograms import Prompt, Source
 from leaderboard.data.levels import Cell, exact

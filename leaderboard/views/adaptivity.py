@@ -8,7 +8,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from harness.analysis.boards import Board
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from leaderboard.data import histograms, thresholds
 from leaderboard.data.disk_cache import digest
 from leaderboard.data.histograms import Source

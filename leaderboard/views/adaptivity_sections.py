@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from harness.analysis.boards import Board
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from leaderboard.charts.thresholds import budget_chart, spread_chart, threshold_chart
 from leaderboard.data import histograms, thresholds
 from leaderboard.data.histograms import Prompt, Source

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from leaderboard.charts.fidelity import fidelity_chart
 from leaderboard.charts.multi_question import prefill_chart, question_chart
 from leaderboard.charts.pass_at_k import pass_chart

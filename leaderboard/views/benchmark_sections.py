@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from harness.analysis.paired_tests import scores_of
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from leaderboard.charts.differences import difference_charts
 from leaderboard.charts.method_correlation import correlation_chart
 from leaderboard.data.differences import (

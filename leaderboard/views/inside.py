@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from harness.analysis.run_reader import Reading
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from harness.safe_text import clean
 from leaderboard.charts.tokens import BESIDE, MOST_TOKENS, WIDTH, head_chart, head_table, token_chart, token_table
 from leaderboard.data.library import Group

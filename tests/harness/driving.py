@@ -14,7 +14,7 @@ from harness.config.grid import plan
 from harness.config.run_config import RunConfig
 from harness.config.variants import Plan
 from harness.evaluation.evaluator import Evaluator, Item
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from methods.base import ModelInfo
 from tests.harness.toys import Toy, toy_sample
 

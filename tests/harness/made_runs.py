@@ -7,16 +7,37 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.analysis.summary import BenchmarkFacts, summarise
+from benchmarks.base import content_hash
+from harness.analysis.summary import summarise
 from harness.config.variants import Variant
-from harness.results.run_folder import Line, RunFolder, append_line
+from harness.results.run_folder import RunFolder, append_line
+from harness.results.schema import Facts, Item, Line, RunRecord, Summary, VariantFields
 
 FULL = Variant("full")
 KNORM = Variant("knorm", "head", "removed", 0.5)
 KEYDIFF = Variant("keydiff", "head", "removed", 0.5)
 RANDOM = Variant("random", "head", "removed", 0.5)
 KVZAP = Variant("kvzap_mlp", "threshold", "threshold", -4.0, window=128)
-FACTS = {"toy": BenchmarkFacts(2, 0.0)}
+FACTS = {"toy": Facts(subsets=2, chance=0.0)}
+
+#: all of a run.json but its configuration
+RUN = {
+    "schema_version": 1,
+    "skipped": {},
+    "unsupported": [],
+    "answers": {"toy": {"max_new_tokens": [8], "benchmark_limit": None, "rollouts": [1], "sampling": [None]}},
+    "hardware": "a test",
+    "attention_kernel": "test",
+    "max_positions": 512,
+    "versions": {},
+    "commit": "c0ffee" + "0" * 34,
+    "dirty": False,
+    "method_hashes": {},
+    "seeds": {"run": 0},
+    "data": None,
+    "benchmark_versions": {"toy": "7"},
+    "facts": {"toy": FACTS["toy"].to_json()},
+}
 
 
 def changed(variant: Variant, **fields: Any) -> Variant:
@@ -64,47 +85,44 @@ def both(score: float, count: int = 12) -> dict[str, list[float]]:
     return {"red": [score] * count, "blue": [score] * count}
 
 
-def summary_of(*parts: list[Line], facts: dict[str, BenchmarkFacts] = FACTS) -> dict[str, Any]:
+def summary_of(*parts: list[Line], facts: dict[str, Facts] = FACTS) -> Summary:
     return summarise([line for part in parts for line in part], facts, complete=True)
 
 
 def write_run(path: Path, lines: Sequence[Line], finished: bool = True, **changes: Any) -> Path:
     """A run folder with these lines. ``changes`` go into the configuration."""
     variants: dict[str, dict[str, Any]] = {}
-    items: dict[str, dict[str, Any]] = {}
+    items: dict[str, Item] = {}
     for line in lines:
-        variants.setdefault(line.variant, {"variant": line.variant, "method": line.method})
+        variants.setdefault(line.variant, line.model_dump(include=set(VariantFields.model_fields)))
         items.setdefault(
             line.sample_id,
-            {
-                "sample_id": line.sample_id,
-                "context_id": line.context_id,
-                "benchmark": line.benchmark,
-                "subset": line.subset,
-                "length": line.length,
-                "references": [f"right {line.sample_id}"],
-                "all_classes": [],
-                "prompt_hash": f"hash of {line.sample_id}",
-            },
+            Item(
+                sample_id=line.sample_id,
+                context_id=line.context_id,
+                benchmark=line.benchmark,
+                subset=line.subset,
+                length=line.length,
+                prompt_hash=content_hash(line.sample_id),
+                references=[f"right {line.sample_id}"],
+                all_classes=[],
+            ),
         )
     configuration = {
         "model": "tiny",
+        "model_files": None,
         "dtype": "float32",
         "device": "cpu",
         "seed": 0,
         "variants": list(variants.values()),
-    }
-    run = {
-        "schema_version": 1,
-        "configuration": {**configuration, **changes},
-        "attention_kernel": "test",
-        "commit": "c0ffee",
-        "seeds": {"run": 0},
-        "facts": {"toy": FACTS["toy"]._asdict()},
-        "benchmark_versions": {"toy": "7"},
+        "benchmarks": ["toy"],
+        "lengths": [64],
+        "subsets": ["red", "blue"],
+        "limits": {"toy": None},
+        "data_hash": content_hash(sorted(items)),
     }
     folder = RunFolder(path)
-    folder.start(run, list(items.values()))
+    folder.start(RunRecord.model_validate(RUN | {"configuration": {**configuration, **changes}}), list(items.values()))
     with folder.append("samples.jsonl") as file:
         for line in lines:
             append_line(file, line.model_dump())

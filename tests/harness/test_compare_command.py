@@ -96,7 +96,7 @@ def test_variants_of_two_runs(cli: Cli, run: Path, tmp_path: Path) -> None:
 def test_samples_with_another_prompt_are_left_out(cli: Cli, run: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "second", LINES)
     rows = [json.loads(row) for row in (other / "items.jsonl").read_text("utf-8").splitlines()]
-    rows[0]["prompt_hash"] = "changed"
+    rows[0]["prompt_hash"] = "0" * 16
     (other / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     out = cli("compare", run, KNORM.label, other, "full").out
     assert "note: 1 samples have the same name but another prompt in b, and are left out" in out

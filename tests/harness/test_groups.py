@@ -9,9 +9,9 @@ import pytest
 
 import benchmarks.registry
 from harness.analysis.subset_groups import group_means, group_table
-from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.analysis.summary import summarise
 from harness.config.variants import Variant
-from harness.results.run_folder import Line
+from harness.results.schema import Facts, Line
 from tests.harness.driving import Runs
 from tests.harness.toys import Toy
 
@@ -57,7 +57,7 @@ def line(score: float | None, subset: str, status: str = "ok") -> Line:
 
 def test_the_overall_cell_has_the_groups() -> None:
     lines = [line(score, subset) for subset, scores in SCORES.items() for score in scores]
-    summary = summarise([*lines, line(None, "red", "oom")], {"toy": BenchmarkFacts(4, 0.0, groups=GROUPS)}, True)
+    summary = summarise([*lines, line(None, "red", "oom")], {"toy": Facts(subsets=4, chance=0.0, groups=GROUPS)}, True)
     (overall,) = (cell for cell in summary["cells"] if cell["subset"] is None)
     assert overall["groups"] == group_means(SCORES, GROUPS)
     assert all("groups" not in cell for cell in summary["cells"] if cell["subset"] is not None)
@@ -66,7 +66,7 @@ def test_the_overall_cell_has_the_groups() -> None:
 
 def test_no_groups_no_table() -> None:
     lines = [line(1.0, "red")]
-    assert group_table("t", summarise(lines, {"toy": BenchmarkFacts(1, 0.0)}, True)["cells"]) is None
+    assert group_table("t", summarise(lines, {"toy": Facts(subsets=1, chance=0.0)}, True)["cells"]) is None
 
 
 def test_a_run_prints_the_groups_and_takes_their_names(runs: Runs, toys: None) -> None:

@@ -18,9 +18,9 @@ from benchmarks.longbench.benchmark import CATEGORIES, LongBench
 from benchmarks.ruler.benchmark import Ruler
 from harness.analysis.pass_at_k import pass_at_k
 from harness.analysis.stats import mean_interval
-from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.analysis.summary import summarise
 from harness.config.variants import Variant
-from harness.results.run_folder import Line
+from harness.results.schema import Facts, Line
 from tests.harness.driving import Ran
 from tests.harness.made_runs import FACTS, FULL, KEYDIFF, KNORM, both, edit_json, lines_of, write_run
 
@@ -46,7 +46,7 @@ def with_metrics(variant: Variant, scores: Drawn, **metrics: Drawn) -> list[Line
     return found
 
 
-def cells(*parts: list[Line], facts: dict[str, BenchmarkFacts] = FACTS) -> dict[tuple[str, str | None], dict[str, Any]]:
+def cells(*parts: list[Line], facts: dict[str, Facts] = FACTS) -> dict[tuple[str, str | None], dict[str, Any]]:
     summary = summarise([line for part in parts for line in part], facts, True)
     return {(cell["method"], cell["subset"]): cell for cell in summary["cells"]}
 
@@ -100,7 +100,7 @@ def test_pass_at_k_has_the_interval_of_its_problems() -> None:
         for rollout in range(3)
         for line in lines_of(KNORM, {name: (100.0 * own[:, rollout]).tolist() for name, own in right.items()})
     ]
-    cell = cells(lines, facts={"toy": BenchmarkFacts(2, 0.0, pass_at=(1, 2, 8))})["knorm", None]
+    cell = cells(lines, facts={"toy": Facts(subsets=2, chance=0.0, pass_at=[1, 2, 8])})["knorm", None]
     each = [100 * (pass_at_k(3, int(problem.sum()), 2) or 0) for own in right.values() for problem in own]
     assert cell["metrics"]["pass@2"] == pytest.approx(fmean(each))
     assert cell["metric_intervals"]["pass@2"] == pytest.approx(mean_interval([each]), abs=1e-9)
@@ -137,10 +137,10 @@ def run(tmp_path: Path) -> Path:
     lines += with_metrics(KNORM, near, exact_match=exact(21), kl_mean=drawn(22))
     lines += with_metrics(KEYDIFF, {**near, "red": [70.0] * 10}, exact_match=exact(23), kl_mean=drawn(24))
     folder = write_run(tmp_path / "run", lines)
-    groups = {"warm": ("red",), "all but green": ("red", "blue"), "cold": ("blue", "green")}
-    facts = FACTS["toy"]._replace(groups=groups)
-    edit_json(folder / "run.json", facts={"toy": facts._asdict()})
-    edit_json(folder / "summary.json", **summarise(lines, {"toy": facts}, True))
+    groups = {"warm": ["red"], "all but green": ["red", "blue"], "cold": ["blue", "green"]}
+    facts = FACTS["toy"].model_copy(update={"groups": groups})
+    edit_json(folder / "run.json", facts={"toy": facts.to_json()})
+    edit_json(folder / "summary.json", **summarise(lines, {"toy": facts}, True).to_json())
     return folder
 
 

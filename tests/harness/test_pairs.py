@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -12,8 +11,8 @@ from scipy import stats as scipy_stats
 
 from harness.analysis.paired_tests import all_pairs, scores_of
 from harness.analysis.stats import mean_interval
-from harness.analysis.summary import BenchmarkFacts
-from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, RANDOM, both, lines_of, summary_of
+from harness.results.schema import Facts
+from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, RANDOM, both, changed, lines_of, summary_of
 
 
 def pair(a: Any, b: Any, *parts: Any) -> dict[str, Any]:
@@ -81,8 +80,8 @@ def test_rollouts_of_a_sample_count_once_by_their_mean() -> None:
 
 
 def test_variants_meet_at_the_level_that_was_asked_for() -> None:
-    other = replace(KEYDIFF, level=0.75)
-    tokens = replace(RANDOM, level_kind="keep_tokens", level=8)
+    other = changed(KEYDIFF, level=0.75)
+    tokens = changed(RANDOM, level_kind="keep_tokens", level=8)
     parts = [lines_of(FULL, both(90)), *(lines_of(v, both(50)) for v in (KNORM, KEYDIFF, other))]
     parts += [lines_of(KVZAP, both(70), removed=0.61, requested=0.5), lines_of(tokens, both(20), removed=0.5)]
     found = all_pairs([line for part in parts for line in part])
@@ -95,7 +94,7 @@ def test_variants_meet_at_the_level_that_was_asked_for() -> None:
 
 
 def test_query_modes_are_no_rivals() -> None:
-    aware = replace(KEYDIFF, query_mode="aware")
+    aware = changed(KEYDIFF, query_mode="aware")
     parts = [lines_of(FULL, both(90)), lines_of(KNORM, both(50)), lines_of(aware, both(80))]
     found = all_pairs([line for part in parts for line in part])
     assert [p["against"] for p in found] == ["control", "control"]
@@ -130,7 +129,7 @@ def test_the_same_lines_give_the_same_pairs_and_another_seed_other_draws() -> No
 
 
 def ranked(*parts: Any, facts: Any = None) -> dict[str, tuple[Any, Any, Any]]:
-    summary = summary_of(*parts, facts=facts or {"toy": BenchmarkFacts(2, 0.0)})
+    summary = summary_of(*parts, facts=facts or {"toy": Facts(subsets=2, chance=0.0)})
     return {row["variant"]: (row["rank"], row["tie"], row["unranked"]) for row in summary["ranks"]}
 
 
@@ -162,7 +161,7 @@ def test_a_clear_best_is_no_tie() -> None:
     ],
 )
 def test_what_may_not_be_ranked_says_why(control: Any, other: Any, facts: int, reason: str) -> None:
-    found = ranked(control, other, facts={"toy": BenchmarkFacts(facts, 0.0)})
+    found = ranked(control, other, facts={"toy": Facts(subsets=facts, chance=0.0)})
     assert found[KEYDIFF.label] == (None, False, reason)
 
 
@@ -172,7 +171,7 @@ def test_having_removed_more_than_asked_is_no_reason() -> None:
 
 
 def curve(levels: dict[float, float], control: float = 100.0, **more: Any) -> dict[str, Any]:
-    parts = [lines_of(replace(KNORM, level=removed), both(score)) for removed, score in levels.items()]
+    parts = [lines_of(changed(KNORM, level=removed), both(score)) for removed, score in levels.items()]
     (found,) = summary_of(lines_of(FULL, both(control)), *parts, **more)["curves"]
     return found
 
@@ -203,20 +202,20 @@ def test_a_curve_beyond_seven_eighths_is_cut_there_by_interpolation() -> None:
 def test_a_curve_that_is_not_covered_or_not_comparable_has_no_area(
     levels: dict[float, float], control: float, facts: int, why: str
 ) -> None:
-    found = curve(levels, control, facts={"toy": BenchmarkFacts(facts, 0.0)})
+    found = curve(levels, control, facts={"toy": Facts(subsets=facts, chance=0.0)})
     assert (found["area"], found["why"]) == (None, why)
 
 
 def test_each_setting_has_a_curve_of_its_own() -> None:
-    tokens = replace(KNORM, level_kind="keep_tokens", level=8)
-    windowed = replace(KNORM, window=4)
+    tokens = changed(KNORM, level_kind="keep_tokens", level=8)
+    windowed = changed(KNORM, window=4)
     parts = [lines_of(v, both(50), removed=0.5) for v in (KNORM, tokens, windowed)]
     found = summary_of(lines_of(FULL, both(90)), *parts)["curves"]
     assert [one["curve"] for one in found] == ["knorm head", "knorm head keep", "knorm head window=4"]
 
 
 def alarms(*parts: Any, subsets: int = 2) -> list[tuple[str, Any]]:
-    found = summary_of(*parts, facts={"toy": BenchmarkFacts(subsets, 0.0)})["alarms"]
+    found = summary_of(*parts, facts={"toy": Facts(subsets=subsets, chance=0.0)})["alarms"]
     assert all((alarm["benchmark"], alarm["length"]) == ("toy", 64) and alarm["text"] for alarm in found)
     return [(alarm["kind"], alarm["variant"]) for alarm in found]
 

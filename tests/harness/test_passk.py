@@ -12,12 +12,12 @@ import pytest
 
 from harness.analysis.pass_at_k import pass_at_k, rollout_metrics, standard_error
 from harness.analysis.stats import mean_interval
-from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.analysis.summary import summarise
 from harness.config.variants import Variant
-from harness.results.run_folder import Line
+from harness.results.schema import Facts, Line, VariantFields
 
 KNORM = Variant("knorm", "head", "removed", 0.5, phase="both")
-FACTS = {"toy": BenchmarkFacts(1, 0.0, answer_limit=100, pass_at=(1, 4), cross_check="second")}
+FACTS = {"toy": Facts(subsets=1, chance=0.0, answer_limit=100, pass_at=[1, 4], cross_check="second")}
 
 
 def line(sample: str, rollout: int, right: bool | None, **more: Any) -> Line:
@@ -48,7 +48,7 @@ def answers(*problems: str, **more: Any) -> list[Line]:
     return [line(f"s{p}", r, marks[mark], **more) for p, own in enumerate(problems) for r, mark in enumerate(own)]
 
 
-def cell(lines: list[Line], facts: dict[str, BenchmarkFacts] = FACTS) -> dict[str, Any]:
+def cell(lines: list[Line], facts: dict[str, Facts] = FACTS) -> dict[str, Any]:
     (found,) = [one for one in summarise(lines, facts, complete=True)["cells"] if one["subset"] is None]
     return found
 
@@ -148,7 +148,7 @@ def test_settings_that_differ_within_a_cell_are_not_given_as_one() -> None:
 
 
 def test_only_a_benchmark_that_says_so_has_pass_at_k() -> None:
-    found = cell(answers("1000", "0110"), {"toy": BenchmarkFacts(1, 0.0)})
+    found = cell(answers("1000", "0110"), {"toy": Facts(subsets=1, chance=0.0)})
     assert found["metrics"] == {}
     assert found["score"] == 37.5
 
@@ -171,13 +171,15 @@ def test_answers_that_a_second_scorer_judges_otherwise_are_listed() -> None:
         }
     ]
     assert summary["cells"][-1]["metrics"]["second"] == 0.5
-    assert "disagreements" not in summarise(lines, {"toy": BenchmarkFacts(1, 0.0)}, complete=True)
+    assert "disagreements" not in summarise(lines, {"toy": Facts(subsets=1, chance=0.0)}, complete=True)
 
 
 def test_a_method_that_cannot_prune_in_the_phase_has_a_cell_with_a_note() -> None:
     lines = [*answers("1000"), *[one.model_copy(update={"length": 64}) for one in answers("1000")]]
     absent = Variant("kvzip", "global", phase="both", sinks="prefix")
-    found = summarise(lines, FACTS, complete=True, unsupported=[{**absent.fields(), "note": "prefill only"}])["cells"]
+    found = summarise(
+        lines, FACTS, complete=True, unsupported=[(VariantFields.model_validate(absent.fields()), "prefill only")]
+    )["cells"]
     empty = [one for one in found if one["method"] == "kvzip"]
     assert [(one["length"], one["subset"], one["n"], one["score"]) for one in empty] == [
         (None, None, 0, None),
@@ -187,5 +189,5 @@ def test_a_method_that_cannot_prune_in_the_phase_has_a_cell_with_a_note() -> Non
         ("prefill only", "unsupported", None)
     }
     assert {name: empty[0][name] for name in absent.fields()} == absent.fields()
-    assert set(found[1]) <= set(empty[0])  # whatever a reader takes from a cell is there
+    assert found[1].model_fields_set <= empty[0].model_fields_set  # whatever a reader takes from a cell is there
     assert fmean(one["score"] for one in found if one["method"] == "knorm") == 25

@@ -24,7 +24,7 @@ from harness.evaluation import evaluator as runner
 from harness.evaluation import query_aware_masks
 from harness.evaluation.evaluator import Evaluator, Item
 from harness.models.prompts import Prompts
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from methods.base import Method
 from methods.expected_attention import ExpectedAttention
 from methods.h2o import H2O

@@ -32,7 +32,7 @@ def test_an_infinite_threshold_leaves_the_summary_json() -> None:
 
     variants = [Variant(name, "threshold", "threshold", float("-inf")) for name in ("kvzap_mlp", "kvzap_linear")]
     lines = [lines_of(FULL, both(95)), *(lines_of(one, both(90), removed=0.0) for one in variants)]
-    assert json.loads(json.dumps(summary_of(*lines), allow_nan=False))["pairs"][0]["asked"]["value"] == "-inf"
+    assert json.loads(json.dumps(summary_of(*lines).to_json(), allow_nan=False))["pairs"][0]["asked"]["value"] == "-inf"
 
 
 def test_runs_whose_lines_cannot_be_read_stand_alone(tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ import pytest
 
 from harness.analysis.boards import boards
 from harness.analysis.run_reader import find
-from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.analysis.summary import summarise
 from harness.config.variants import Variant
 from harness.results.run_folder import RunFolder
+from harness.results.schema import Facts, VariantFields
 from tests.harness.driving import COMMITTED, Ran, contents
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, RANDOM, both, edit_json, lines_of, write_run
 
@@ -151,7 +152,7 @@ def test_alarms_are_shown(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_mean_of_few_subsets_stands_outside_the_score(cli: Cli, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [*CONTROL, *lines_of(KNORM, both(80)), *lines_of(RANDOM, both(30))])
-    edit_json(run / "run.json", facts={"toy": BenchmarkFacts(6, 0.0)._asdict()})
+    edit_json(run / "run.json", facts={"toy": Facts(subsets=6, chance=0.0).to_json()})
     (run / "summary.json").unlink()
     out = cli("report", run).out
     assert "mean of 2 of 6" in out
@@ -313,7 +314,7 @@ def test_an_older_summary_is_derived_anew_and_left_alone(cli: Cli, results: Path
     path.write_text(json.dumps({name: whole[name] for name in ("schema_version", "complete", "cells")}), "utf-8")
     before = contents(results / "first")
     run = find(results).runs[0]
-    assert {**run.summary, "complete": True} == whole
+    assert run.summary.model_copy(update={"complete": True}) == whole
     assert cli("report", results).code == 0
     assert contents(results / "first") == before
 
@@ -323,10 +324,11 @@ def test_methods_without_figures_keep_their_row(cli: Cli, results: Path) -> None
     absent = Variant("kvzip", "head", "removed", 0.5, phase="decode")
     edit_json(run / "run.json", unsupported=[absent.fields()])
     found = find(run).runs[0]
-    summary = summarise(found.lines, found.facts, True, 0, [{**absent.fields(), "note": "prefill only"}])
-    (run / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    fields = VariantFields.model_validate(absent.fields())
+    summary = summarise(found.lines, found.facts, True, 0, [(fields, "prefill only")])
+    (run / "summary.json").write_text(json.dumps(summary.to_json()), encoding="utf-8")
     assert re.search(r"kvzip head 0\.5 .*prefill only", cli("report", run).out)
-    assert [one["note"] for one in find(run).runs[0].unsupported] == ["prefill only"]
+    assert [note for _, note in find(run).runs[0].unsupported] == ["prefill only"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from pydantic import ValidationError
 from harness.config.variants import Variant
 from harness.errors import HarnessError
 from harness.files import write_atomically
-from harness.results.run_folder import SCHEMA_VERSION, Line, RunFolder, append_line
+from harness.results.run_folder import RunFolder, append_line
+from harness.results.schema import SCHEMA_VERSION, Line, RunRecord, Summary
+from tests.harness.made_runs import RUN
 
 HISTOGRAM = {"sample_id": "s0", "method": "m", "options": "{}", "window": 0, "sinks": 0, "counts": [1]}
 
@@ -34,10 +36,18 @@ def line(number: int = 0, **more: Any) -> Line:
     return Line(**{**given, **more})
 
 
+def record(**more: Any) -> RunRecord:
+    """A run.json with one variant."""
+    variant = Variant("knorm", "head", "removed", 0.5).fields()
+    names = {"model": "m", "benchmarks": [], "lengths": [], "subsets": [], "limits": {}, "device": "cpu", "dtype": "x"}
+    configuration = {**names, "variants": [variant], "data_hash": "0" * 16, "seed": 0}
+    return RunRecord.model_validate({**RUN, "configuration": configuration, **more})
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     found = RunFolder(tmp_path / "run")
-    found.start({"schema_version": SCHEMA_VERSION}, [{"sample_id": "s0"}])
+    found.start(record(), [])
     return found
 
 
@@ -152,10 +162,10 @@ def test_starting_over_drops_what_was_there(folder: RunFolder) -> None:
     pack(fill(folder, [line(0)]))
     with folder.append("histograms.jsonl") as file:
         append_line(file, HISTOGRAM)
-    folder.finish({"cells": []})
-    folder.start({"schema_version": SCHEMA_VERSION, "new": True}, [])
+    folder.finish(Summary(cells=[]))
+    folder.start(record(hardware="new"), [])
     assert sorted(path.name for path in folder.path.iterdir()) == ["items.jsonl", "run.json"]
-    assert folder.run()["new"]
+    assert folder.run().hardware == "new"
     assert (folder.lines(), folder.summary(), folder.histogram_keys()) == ([], None, set())
 
 

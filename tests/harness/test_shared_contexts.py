@@ -14,9 +14,9 @@ import pytest
 from harness.analysis import stats
 from harness.analysis.paired_tests import all_pairs
 from harness.analysis.stats import DRAWS, mean_interval, mean_intervals, unit_sums
-from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.analysis.summary import summarise
 from harness.config.variants import Variant
-from harness.results.run_folder import Line
+from harness.results.schema import Facts, Line
 from tests.harness.driving import Ran
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, write_run
 
@@ -136,7 +136,7 @@ def lines_of(variant: Variant, values: Values, **more: Any) -> list[Line]:
 
 def test_a_cells_interval_is_that_of_its_contexts() -> None:
     values = made(10, 13, lacking=(4,))
-    summary = summarise(lines_of(FULL, values), {"toy": BenchmarkFacts(3, 0.0)}, True)
+    summary = summarise(lines_of(FULL, values), {"toy": Facts(subsets=3, chance=0.0)}, True)
     cells = {cell["subset"]: cell for cell in summary["cells"]}
     assert (cells[None]["low"], cells[None]["high"]) == pytest.approx(by_hand(values, 0), abs=1e-9)
     assert [(cells[name]["n"], cells[name]["n_contexts"]) for name in (None, "q1", "q3")] == [
@@ -151,7 +151,7 @@ def test_a_cells_interval_is_that_of_its_contexts() -> None:
 def test_what_has_too_few_contexts_says_so() -> None:
     values, worse = made(11, 9), made(12, 9)
     parts = [lines_of(variant, some) for variant, some in ((FULL, values), (KNORM, worse), (KEYDIFF, values))]
-    summary = summarise([line for part in parts for line in part], {"toy": BenchmarkFacts(3, 0.0)}, True)
+    summary = summarise([line for part in parts for line in part], {"toy": Facts(subsets=3, chance=0.0)}, True)
     assert {row["unranked"] for row in summary["ranks"]} == {"under 10 contexts a subset"}
     assert {pair["low"] for pair in summary["pairs"]} == {None}
     assert {(pair["n"], pair["n_contexts"]) for pair in summary["pairs"]} == {(27, 9)}

@@ -12,11 +12,11 @@ import pytest
 from scipy import stats as scipy_stats
 
 from harness.analysis.stats import FEWEST, mean_interval
-from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.analysis.summary import summarise
 from harness.config.variants import Variant
-from harness.results.run_folder import Line
+from harness.results.schema import Facts, Line
 
-FACTS = {"toy": BenchmarkFacts(3, 0.0)}
+FACTS = {"toy": Facts(subsets=3, chance=0.0)}
 KNORM = Variant("knorm", "head", "removed", 0.5)
 ids = itertools.count()
 
@@ -43,7 +43,7 @@ def control(score: float, subset: str = "red", **more: Any) -> Line:
     return line(score, subset, Variant("full"), **{"removed_context": 0.0, **more})
 
 
-def cells(lines: list[Line], facts: dict[str, BenchmarkFacts] = FACTS) -> dict[tuple[str, str | None], dict[str, Any]]:
+def cells(lines: list[Line], facts: dict[str, Facts] = FACTS) -> dict[tuple[str, str | None], dict[str, Any]]:
     return {(c["method"], c["subset"]): c for c in summarise(lines, facts, complete=True)["cells"]}
 
 
@@ -100,7 +100,7 @@ def test_removed_is_averaged_as_the_score_beside_it_is() -> None:
     [(0, 0, True), (19.9, 0, True), (20, 0, False), (50, 0, False), (25, 25, True), (24, 25, True), (25.1, 25, False)],
 )
 def test_a_control_at_chance_or_under_20_is_at_the_floor(score: float, chance: float, floor: bool) -> None:
-    found = cells([control(score), line(100)], {"toy": BenchmarkFacts(3, chance)})
+    found = cells([control(score), line(100)], {"toy": Facts(subsets=3, chance=chance)})
     assert {key: cell["floor"] for key, cell in found.items()} == dict.fromkeys(found, floor)
 
 
@@ -139,7 +139,7 @@ def test_cells_carry_the_variants_fields_and_the_fraction_asked_for() -> None:
 def test_an_infinite_level_can_be_written() -> None:
     lines = [line(1, variant=Variant("knorm", "threshold", "threshold", float("-inf")))]
     summary = summarise(lines, FACTS, complete=True)
-    assert json.loads(json.dumps(summary, allow_nan=False))["cells"][0]["level"] == "-inf"
+    assert json.loads(json.dumps(summary.to_json(), allow_nan=False))["cells"][0]["level"] == "-inf"
 
 
 def test_the_summary_says_whether_the_run_is_complete() -> None:

@@ -27,7 +27,7 @@ from harness.evaluation.mask_recorder import MaskKeeper, first_of_each
 from harness.models.prompts import Prompts
 from harness.results import mask_file
 from harness.results.mask_file import StoredMasks, path_of
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from leaderboard.data.sample_view import sample_view, samples_with_masks
 from tests.harness.driving import HALF, QUICK, Runs, evaluate, shorten, some
 from tests.harness.test_query_modes import answer_by_hand, h2o_by_hand, pair

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.summary import BenchmarkFacts, summarise
+from harness.analysis.summary import summarise
 from harness.engine import decode
 from harness.evaluation.evaluator import Evaluator, Item
-from harness.results.run_folder import Line
+from harness.results.schema import Facts, Line
 from tests.harness.driving import decimals, evaluate, some
 
 SAMPLING = {"temperature": 0.8, "top_p": 0.95, "top_k": 20}
@@ -100,7 +100,7 @@ def test_the_removed_fraction_can_be_worked_out_from_each_row_alone(
         assert all(
             line.kept_pairs_total - line.kept_pairs == line.cached_pairs_total - line.cached_pairs for line in pruned
         )  # type: ignore[operator]
-    cells = summarise(lines, {"toy": BenchmarkFacts(3, 0.0)}, complete=True)["cells"]
+    cells = summarise(lines, {"toy": Facts(subsets=3, chance=0.0)}, complete=True)["cells"]
     for cell in (cell for cell in cells if cell["subset"] is None):
         own = [line for line in lines if line.variant == cell["variant"]]
         assert cell["removed_total_mean"] == pytest.approx(sum(map(removed_by_row, own)) / len(own))

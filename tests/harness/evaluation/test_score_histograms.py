@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.evaluation.evaluator import Evaluator, Item
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from tests.harness.driving import evaluate, some
 
 

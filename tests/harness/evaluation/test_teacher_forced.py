@@ -20,7 +20,7 @@ from harness.evaluation import teacher_forced
 from harness.evaluation.evaluator import Evaluator, Item
 from harness.evaluation.keep_masks import masks
 from harness.models.prompts import Prompts
-from harness.results.run_folder import MOST_FIGURE
+from harness.results.schema import MOST_FIGURE
 from methods.kvzip import REPEAT_ALL, REPEAT_FROM
 from tests.harness.driving import HALF, Ran, Runs, contents, evaluate, shorten
 from tests.harness.toys import Toy, toy_sample

@@ -16,7 +16,7 @@ from harness.analysis.run_reader import Reading, find
 from harness.errors import HarnessError
 from harness.evaluation import provenance
 from harness.reporting import render
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from harness.validation import stored_masks, validator
 from harness.validation.findings import CODES
 from harness.validation.validator import report, validate

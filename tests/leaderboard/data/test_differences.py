@@ -9,8 +9,8 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from harness.analysis.summary import BenchmarkFacts, summarise
-from harness.results.run_folder import Line
+from harness.analysis.summary import summarise
+from harness.results.schema import Facts, Line
 from leaderboard.charts.differences import MOST_COLUMNS, difference_charts
 from leaderboard.charts.theme import DARK, LIGHT
 from leaderboard.data.differences import (
@@ -36,7 +36,7 @@ def random_scores(seed: int, count: int = 12) -> dict[str, list[float]]:
     return {subset: [float(source.randrange(0, 101, 5)) for _ in range(count)] for subset in ("red", "blue")}
 
 
-def overall(lines: list[Line], facts: dict[str, BenchmarkFacts] = FACTS) -> list[Cell]:
+def overall(lines: list[Line], facts: dict[str, Facts] = FACTS) -> list[Cell]:
     return [cell for cell in summarise(lines, facts, True)["cells"] if cell["subset"] is None]
 
 
@@ -185,7 +185,7 @@ def test_many_columns_stand_below_each_other() -> None:
     subsets = [f"subset {number}" for number in range(29)]
     lines = [*lines_of(FULL, {name: [100.0] for name in subsets}), *lines_of(KNORM, {name: [0.0] for name in subsets})]
     wanted = columns(subsets, 29, {"some": subsets[:3]})
-    rows, cells = differences(lines, wanted), overall(lines, {"toy": BenchmarkFacts(29, 0.0)})
+    rows, cells = differences(lines, wanted), overall(lines, {"toy": Facts(subsets=29, chance=0.0)})
     table = difference_table(rows, cells, [(c.kind, c.name, c.label) for c in wanted])
     shown = [chart.to_dict()["layer"][0]["encoding"]["x"]["sort"] for chart in difference_charts(table, LIGHT)]
     assert shown[0] == ["all", "some"] and [len(names) for names in shown[1:]] == [10, 10, 9]

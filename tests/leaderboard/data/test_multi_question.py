@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from leaderboard.charts.multi_question import prefill_chart, question_chart
 from leaderboard.charts.theme import GREY, LIGHT
 from leaderboard.data.multi_question import PREFILLS, by_question, prefills

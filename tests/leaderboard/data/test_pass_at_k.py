@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.summary import summarise
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from leaderboard.charts.pass_at_k import pass_chart
 from leaderboard.charts.theme import LIGHT
 from leaderboard.data.pass_at_k import has_passes, pass_table, sampling, truncated_shares

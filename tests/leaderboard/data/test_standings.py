@@ -10,7 +10,7 @@ import pytest
 from harness.analysis.boards import Board, board_of
 from harness.analysis.run_reader import read
 from harness.config.variants import Variant
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from leaderboard.data import method_code
 from leaderboard.data.levels import exact
 from leaderboard.data.standings import ReadOff, read_off, standings

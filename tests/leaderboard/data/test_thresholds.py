@@ -8,7 +8,7 @@ import pytest
 
 from harness.analysis.boards import Board
 from harness.analysis.summary import summarise
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from harness.results.score_histograms import Histogram, told
 from leaderboard.charts.theme import DARK, LIGHT
 from leaderboard.charts.thresholds import budget_chart, spread_chart, threshold_chart

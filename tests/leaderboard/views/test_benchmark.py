@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from leaderboard.escaping import plain
 from leaderboard.views import benchmark_sections
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, KVZAP, both, changed, edit_json, lines_of, write_run

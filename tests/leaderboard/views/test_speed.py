@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.results.run_folder import Line
+from harness.results.schema import Line
 from leaderboard.charts.speed import speed_chart
 from leaderboard.data.levels import CONTROL
 from leaderboard.data.speed import FIGURES, measured
