@@ -184,7 +184,7 @@ def _csv_rows(board: Board) -> Iterable[dict[str, Any]]:
             "difference_p_holm": pair.p_holm,
             "difference_test": pair.test,
             "tie_with_control": pair.tie,
-            "metric_differences": {name: one.to_json() for name, one in pair.metrics.items()} or None,
+            "metric_differences": _metric_differences(pair),
             "rank": rank.rank,
             "tie_with_best": rank.tie if rank.rank else None,
             "unranked": rank.unranked,
@@ -198,6 +198,11 @@ def _csv_rows(board: Board) -> Iterable[dict[str, Any]]:
             "commit": run.run.commit,
             "complete": run.summary.complete,
         }
+
+
+def _metric_differences(pair: Pair) -> dict[str, Any] | None:
+    """Those of a pair with the control; None where there is no such pair."""
+    return None if pair is NO_PAIR else {name: one.to_json() for name, one in pair.metrics.items()}
 
 
 def _csv_value(value: Any) -> Any:
