@@ -11,7 +11,7 @@ from harness.analysis.paired_tests import scores_of
 from harness.analysis.run_reader import Reading
 from harness.analysis.summary import summarise
 from harness.errors import HarnessError
-from harness.results.schema import Alarm, Cell, Curve, Line, Pair, Rank
+from harness.results.schema import UNDECLARED, Alarm, Cell, Curve, Line, Metric, Pair, Rank
 
 PARTS = ("cells", "ranks", "curves", "pairs", "alarms")
 
@@ -40,6 +40,12 @@ class Board:
     @property
     def title(self) -> str:
         return f"{self.model}, {self.benchmark}" + (f" at {self.length:,} tokens" if self.length else "")
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """What the benchmark declares that is shown beside its scores."""
+        facts = self.runs[0].facts.get(self.benchmark)
+        return UNDECLARED if facts is None else facts.metrics
 
 
 def boards(runs: Sequence[Reading]) -> list[Board]:

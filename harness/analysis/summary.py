@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
@@ -13,7 +14,17 @@ from harness.analysis.alarms import alarms
 from harness.analysis.paired_tests import all_pairs, contexts_of, scores_of
 from harness.analysis.ranking import curves, ranks
 from harness.analysis.stats import mean_interval
-from harness.results.schema import AVERAGED, SCHEMA_VERSION, Cell, Disagreement, Facts, Line, Summary, VariantFields
+from harness.results.schema import (
+    AVERAGED,
+    SCHEMA_VERSION,
+    Cell,
+    Disagreement,
+    Facts,
+    Line,
+    Metric,
+    Summary,
+    VariantFields,
+)
 
 #: a control below this (or at chance) carries no comparison
 FLOOR = 20.0
@@ -29,6 +40,7 @@ def facts_of(benchmark: Benchmark) -> Facts:
         pass_at=list(b.pass_at),
         cross_check=b.cross_check,
         groups={name: list(some) for name, some in b.groups.items()},
+        metrics=[Metric(**asdict(metric)) for metric in b.metrics],
     )
 
 

@@ -32,7 +32,11 @@ class Sheet:
 def sheet(board: Board, every_pair: bool = False) -> Sheet:
     """A board's scores, further figures and curves; ``every_pair`` adds the paired tables."""
     overall = _overall(board)
-    more = (group_table(overall), metric_table(overall, board.pairs), _curves(board) if board.curves else None)
+    more = (
+        group_table(overall),
+        metric_table(overall, board.metrics, board.pairs),
+        _curves(board) if board.curves else None,
+    )
     tables = [_scores(board), *(table for table in more if table is not None)]
     if every_pair:
         tables += pair_tables(board.pairs)
@@ -109,7 +113,7 @@ def _scores(board: Board) -> Table:
     ranked = {row.variant: row for row in board.ranks}
     partial = next((cell for cell in overall if is_partial(cell)), None)
     name = f"mean of {partial.n_subsets} of {partial.of_subsets}" if partial else "score"
-    scored, more = score_column(overall, name), extra_columns(overall, metrics=False)
+    scored, more = score_column(overall, name), extra_columns(overall)
     common = _common_reason(board.ranks)
     header = ["variant", "asked", "rank", scored.name, "95 % interval", "against control", "p (Holm)"]
     header += ["removed", "min-max", "x smaller", "n", *(column.name for column in more), *subsets, "note"]

@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from harness.results.schema import Cell, Difference
+from harness.results.schema import Cell, Difference, Metric
 
 #: of a run made before a figure was reported, cells lack it
 UNKNOWN = "n/a"
-#: metrics that tables show: heading and format
-METRICS = {
-    "exact_match": ("exact", "{:.1f}"),
-    "answered": ("answered", "{:.0%}"),
-    "kl_mean": ("KL", "{:.4f}"),
-    "kl_p95": ("KL 95th", "{:.4f}"),
-    "ppl_ratio": ("perplexity x", "{:.3f}"),
-}
 
 
 class Column(NamedTuple):
@@ -37,10 +29,9 @@ def score_column(cells: Sequence[Cell], name: str) -> Column:
     return Column("pass@1 ± se", lambda cell: _with_error(cell.score, cell.metrics.get("pass@1_se")))
 
 
-def extra_columns(cells: Sequence[Cell], metrics: bool = True) -> list[Column]:
-    """What stands between the removed fraction and the subsets; ``metrics`` too, unless they have a table of their own.
-    ``removed`` itself is the mean over decode steps in phases decode and both, so the figure at the end of the answers
-    stands beside it."""
+def extra_columns(cells: Sequence[Cell]) -> list[Column]:
+    """What stands between the removed fraction and the metrics or subsets. ``removed`` itself is the mean
+    over decode steps in phases decode and both, so the figure at the end of the answers stands beside it."""
     decoding = any(cell.phase != "prefill" for cell in cells)
     columns = [Column("at end", lambda cell: _fraction(cell.removed_total_mean))] if decoding else []
     if decoding or any(cell.sampling for cell in cells):
@@ -48,12 +39,13 @@ def extra_columns(cells: Sequence[Cell], metrics: bool = True) -> list[Column]:
         columns.append(Column("at limit", lambda cell: _blank(cell.limit_share, "{:.0%}")))
     if any(cell.prefills_paid is not None for cell in cells):
         columns.append(Column("prefills", lambda cell: _blank(cell.prefills_paid, "{:,}")))
-    return [*columns, *metric_columns(cells).values()] if metrics else columns
+    return columns
 
 
-def metric_columns(cells: Sequence[Cell]) -> dict[str, Column]:
-    """The columns of the metrics that any of the cells has, and of pass@k, by their names in the cells."""
-    columns = {name: _metric(title, name, form) for name, (title, form) in METRICS.items() if _has(cells, name)}
+def metric_columns(cells: Sequence[Cell], metrics: Sequence[Metric]) -> dict[str, Column]:
+    """The columns of those of a benchmark's ``metrics`` that any of the cells has, and of pass@k, by their names in the
+    cells."""
+    columns = {metric.name: _metric(metric) for metric in metrics if _has(cells, metric.name)}
     passes = dict.fromkeys(name for cell in cells for name in cell.metrics if name.startswith("pass@"))
     return columns | {name: _pass(name) for name in passes if name not in ("pass@1", "pass@1_se")}
 
@@ -92,8 +84,9 @@ def _has(cells: Sequence[Cell], metric: str) -> bool:
     return any(metric in cell.metrics for cell in cells)
 
 
-def _metric(title: str, name: str, form: str) -> Column:
-    return Column(title, lambda cell: _blank(cell.metrics.get(name), form), form)
+def _metric(metric: Metric) -> Column:
+    form = f"{{:{metric.format}}}"
+    return Column(metric.title, lambda cell: _blank(cell.metrics.get(metric.name), form), form)
 
 
 def _pass(name: str) -> Column:

@@ -8,7 +8,7 @@ from harness.analysis.ranking import is_partial
 from harness.analysis.subset_groups import label, named_groups
 from harness.reporting.columns import Column, metric_columns, number
 from harness.reporting.table import Table
-from harness.results.schema import Cell, MetricDifference, Pair
+from harness.results.schema import Cell, Metric, MetricDifference, Pair
 
 
 def group_table(overall: Sequence[Cell]) -> Table | None:
@@ -30,10 +30,10 @@ def group_table(overall: Sequence[Cell]) -> Table | None:
     )
 
 
-def metric_table(overall: Sequence[Cell], pairs: Iterable[Pair]) -> Table | None:
+def metric_table(overall: Sequence[Cell], metrics: Sequence[Metric], pairs: Iterable[Pair]) -> Table | None:
     """Each variant's further figures with 95 % intervals, and paired differences from the control where a summary has
     them; None where there are no figures."""
-    columns = metric_columns(overall)
+    columns = metric_columns(overall, metrics)
     if not columns:
         return None
     control = {pair.a: pair.metrics for pair in pairs if pair.against == "control"}

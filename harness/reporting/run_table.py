@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from harness.analysis.subset_groups import group_table
-from harness.reporting.columns import counted, extra_columns, number, score_column, settings, unit
-from harness.results.schema import Cell, Line, Summary
+from harness.reporting.columns import counted, extra_columns, metric_columns, number, score_column, settings, unit
+from harness.results.schema import Cell, Line, Metric, Summary
 
 if TYPE_CHECKING:  # results are read without a model's code
     from harness.evaluation.execute import Outcome
@@ -70,7 +70,7 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
     for title, cells in _tables(summary.cells):
         told = settings(cells, job.config.max_new_tokens)
         heading = f"{short_name(job.config.model)}, {title}, {_samples(job)}" + (f"\n{told}" if told else "")
-        out.print(_table(heading, cells))
+        out.print(_table(heading, cells, job.facts[cells[0].benchmark].metrics))
         groups = group_table(f"{short_name(job.config.model)}, {title}", cells)
         if groups is not None:
             out.print(groups)
@@ -123,14 +123,15 @@ def _tables(cells: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:
         yield benchmark + (f" at {length:,} tokens" if length else ""), some
 
 
-def _table(title: str, cells: list[Cell]) -> Table:
+def _table(title: str, cells: list[Cell], metrics: Sequence[Metric]) -> Table:
     overall = [cell for cell in cells if cell.subset is None]
     subsets = list(dict.fromkeys(cell.subset for cell in cells if cell.subset is not None))
     shown = subsets if 1 < len(subsets) <= MOST_COLUMNS else []
     by_subset = {(cell.variant, cell.subset): cell for cell in cells}
     table = Table(title=escape(title), title_justify="left", caption=_caption(overall), caption_justify="left")
     table.add_column("variant", no_wrap=True)
-    scored, more = score_column(overall, _mean_name(overall)), extra_columns(overall)
+    scored = score_column(overall, _mean_name(overall))
+    more = [*extra_columns(overall), *metric_columns(overall, metrics).values()]
     names = (scored.name, "95 % interval", "removed", "min-max", "x smaller", "n", *(column.name for column in more))
     for name in names:
         table.add_column(name, justify="right")

@@ -256,8 +256,56 @@ class Answers(Record):
     sampling: list[Sampling]
 
 
+class Metric(Record):
+    """A metric of a benchmark as tables and charts show it; the fields are those of
+    :class:`benchmarks.base.Metric`."""
+
+    name: Name
+    title: Name
+    format: Annotated[str, Field(pattern=r"^\.[0-9][f%e]$")] = ".1f"
+    description: Name = ""
+    higher_is_better: bool = True
+    log_scale: bool = False
+
+    def text(self, value: float) -> str:
+        """A value in the metric's format."""
+        return format(value, self.format)
+
+
+#: the metrics of runs that were recorded before benchmarks declared theirs
+UNDECLARED = [
+    Metric(name="exact_match", title="exact", description="exact match"),
+    Metric(name="answered", title="answered", format=".0%", description="share of answers that state a number"),
+    Metric(
+        name="kl_mean",
+        title="KL",
+        format=".4f",
+        description="KL(full ‖ pruned) per token, mean, nats",
+        higher_is_better=False,
+        log_scale=True,
+    ),
+    Metric(
+        name="kl_p95",
+        title="KL 95th",
+        format=".4f",
+        description="KL per token, 95th percentile, nats",
+        higher_is_better=False,
+        log_scale=True,
+    ),
+    Metric(
+        name="ppl_ratio",
+        title="perplexity x",
+        format=".3f",
+        description="perplexity, relative to the full cache's",
+        higher_is_better=False,
+        log_scale=True,
+    ),
+]
+
+
 class Facts(Record):
-    """What a summary needs to know of a benchmark; the fields are those of :class:`benchmarks.base.Benchmark`."""
+    """What tables, summaries and the leaderboard need to know of a benchmark; the fields are those of
+    :class:`benchmarks.base.Benchmark`."""
 
     subsets: Count
     chance: Percent
@@ -265,6 +313,7 @@ class Facts(Record):
     pass_at: list[Count] = []
     cross_check: Name | None = None
     groups: dict[Name, list[Name]] = {}
+    metrics: Annotated[list[Metric], FIRST] = UNDECLARED
 
 
 class Seeds(Record):
