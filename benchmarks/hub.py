@@ -24,7 +24,7 @@ def rows(name: str, config: str | None, split: str, hint: str) -> list[dict[str,
         return _rows(name, config, split)
     except ImportError as error:
         raise BenchmarkError(f"{what} needs the package datasets, which does not load ({error}); {hint}") from error
-    except Exception as error:  # whatever the libraries raise, the user's way out is the same
+    except Exception as error:  # whatever the libraries raise, the user can do the same about it
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         offline = _offline()
         where = "is not in the cache of the Hugging Face hub, and HF_HUB_OFFLINE is set" if offline else None

@@ -1,4 +1,4 @@
-"""The board: ``python -m harness leaderboard [RESULTS ...]``, or ``streamlit run leaderboard/app.py -- [RESULTS ...]``.
+"""The board: ``kvprune leaderboard [RESULTS ...]``, or ``streamlit run leaderboard/app.py -- [RESULTS ...]``.
 
 Reads result files only; neither torch nor transformers is ever imported.
 """

@@ -6,7 +6,7 @@ Figures are seconds of a page's script in a process of its own, imports left out
 as the process was given a processor, which is what counts on a machine that is busy with other things.
 
 nothing cached    the first page reads every run folder; a filter shows boards that nobody has made yet
-warm              every board is made, as `python -m harness leaderboard` does beside its server
+warm              every board is made, as `kvprune leaderboard` does beside its server
 cached            a new process; nothing has changed since
 """
 

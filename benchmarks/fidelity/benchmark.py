@@ -49,7 +49,7 @@ class Fidelity(Benchmark):
                 Default: ``text`` with texts, else ``answer``
 
     Texts are cut between words, about every ``--length`` + 256 tokens: at most ``--length`` of context, a word that is
-    fed as it stands, and at most 256 that are predicted, without a chat template. The rest of a document is not used
+    fed as it is, and at most 256 that are predicted, without a chat template. The rest of a document is not used
     if fewer than 16 tokens of it could be predicted. With ``answer`` and ``repeat`` the context alone is used, in the
     chat template.
 

@@ -1,4 +1,4 @@
-"""Figures of benchmarks with several drawn answers a problem: pass@k, its error, counts by rollout."""
+"""Figures of benchmarks with several sampled answers per problem: pass@k, its error, counts by rollout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RIGHT = 100.0
 
 
 def pass_at_k(answers: int, right: int, k: int) -> float | None:
-    """The chance that at least one of ``k`` answers is right, from ``right`` of ``answers`` drawn ones, without bias:
+    """The chance that at least one of ``k`` answers is right, from ``right`` of ``answers`` sampled ones, without bias:
     1 - C(n - c, k) / C(n, k). Chen et al. 2021, arXiv 2107.03374, equation 1. None where k > n: it cannot be told.
     """
     if not 0 <= right <= answers or k < 1:

@@ -40,7 +40,7 @@ def mean_interval(
     units    for each value what it belongs to; values of one unit are drawn together. None: each to itself
 
     Strata that have a unit in common are resampled as one. A stratum's mean is that of the values drawn, whose number
-    may differ; draws that leave a stratum without a value are passed over. None where one has fewer than ten units.
+    may differ; draws that leave a stratum without a value are skipped. None where one has fewer than ten units.
     Efron & Tibshirani, "An Introduction to the Bootstrap", chapter 13; whole units: Davison & Hinkley, "Bootstrap
     Methods and their Application", section 3.8.
     """

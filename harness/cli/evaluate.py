@@ -38,7 +38,7 @@ def run(
     try:
         outcome = execute(resolved, run_table.progress)
     except KeyboardInterrupt:
-        print("stopped; the same command with --resume (without --force) goes on", file=sys.stderr)
+        print("stopped; continue with the same command and --resume (without --force)", file=sys.stderr)
         raise typer.Exit(130) from None
     run_table.print_outcome(resolved, outcome)
 

@@ -143,7 +143,7 @@ class _Planner:
                 yield registry.build(name, dict(zip(values, chosen, strict=True))).bind(self.info)
 
     def _note(self, error: MethodError) -> str:
-        """Why something is skipped; raised instead where the method was named and it is no mere combination."""
+        """Why something is skipped; raised instead where the method was named and not just the combination is wrong."""
         if "all" not in self.config.method and not isinstance(error, Unsupported):
             raise error
         return str(error)

@@ -1,7 +1,7 @@
 """Query modes: whether the question, which question, is in view when a context with several questions is pruned.
 
 agnostic       once, on the context alone; all questions are asked of what is left
-aware          anew for each question, with it in view
+aware          again for each question, with it in view
 aware-reused   with the first question in view; the others are asked through the mask made for it
 
 In all of them the full cache comes from one prefill, only context pairs are masked, and each question starts at T.

@@ -96,14 +96,14 @@ class RunConfig(Flags):
     seed: Seed = 0
     plugin: Plugins = ()
     out: Annotated[FilePath, help_text("folder for run folders")] = Path("results")
-    resume: Annotated[Switch, help_text("go on with an incomplete run")] = False
+    resume: Annotated[Switch, help_text("continue an incomplete run")] = False
     force: Annotated[Switch, help_text("start over, dropping what is there")] = False
     store_masks: Annotated[NotNegative, help_text("samples per subset whose keep masks are stored")] = 0
 
     @model_validator(mode="after")
     def _one_start(self) -> RunConfig:
         if self.resume and self.force:
-            raise ValueError("--resume and --force exclude each other: the first goes on, the second starts over")
+            raise ValueError("--resume and --force exclude each other: one continues a run, the other starts it over")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Whether a run's model thinks before it answers: what the chat template can do, and what was asked for."""
+"""Whether a run's model thinks before it answers: what the chat template supports, and what was requested."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def recorded(method: Method) -> str:
     hidden = json.dumps({**method.options(), **found}, sort_keys=True)
     try:
         build_from_options(method.name, hidden)
-    except Exception:  # a method that wants the file itself, even where only its protection is asked for
+    except Exception:  # a method that wants the file itself, even where only its protection is needed
         return given
     return hidden
 

@@ -1,6 +1,6 @@
 """Checks that every method passes, built-in or not.
 
-From a shell, ``python -m harness check-method NAME --plugin FILE.py``. From pytest, in any repository::
+From a shell, ``kvprune check-method NAME --plugin FILE.py``. From pytest, in any repository::
 
     from harness.conformance import conformance_tests
 

@@ -98,7 +98,7 @@ class PositionsExceeded(ValueError):
 
 
 def check_positions(lm: LanguageModel, cached: int, needed: int, what: str) -> None:
-    """Raise :class:`PositionsExceeded` where a cache of ``cached`` tokens cannot go on to ``needed`` positions."""
+    """Raise :class:`PositionsExceeded` where a cache of ``cached`` tokens cannot grow to ``needed`` positions."""
     obstacle = lm.obstacle(cached, needed)
     if obstacle:
         raise PositionsExceeded(f"{what} {obstacle} (model {lm.name!r})")

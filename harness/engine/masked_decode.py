@@ -90,7 +90,7 @@ class MaskedRun:
     def advance(self, ids: Tensor) -> Tensor:
         """Feed ids ``[V, n]`` after the prefix and what was fed before; returns last hidden states ``[V, n, D]``.
 
-        Positions go on from T, the uncompressed length. Call inside :meth:`engaged`.
+        Positions continue from T, the uncompressed length. Call inside :meth:`engaged`.
         """
         self._grow(self.used + ids.shape[1])
         hidden = self.lm.forward(ids, self.prefix.cached + self.used, self)

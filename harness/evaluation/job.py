@@ -31,7 +31,7 @@ from methods.registry import load_plugin, unknown
 ANSWER_FLAGS = ("rollouts", "max_new_tokens")
 #: samples this many times as long as a model's positions are not made, not even to be marked as too long
 ABSURD = 16
-#: samples a subset with the embedded model, which is there to try things out
+#: samples per subset with the embedded model, which is there to try things out
 EMBEDDED_LIMIT = 3
 
 

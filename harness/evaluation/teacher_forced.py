@@ -22,7 +22,7 @@ BROKEN = "the model's logits hold a NaN"
 
 
 class Part(NamedTuple):
-    """What is fed as it stands, then what is predicted token by token; every part starts from the pruned context."""
+    """What is fed as it is, then what is predicted token by token; every part starts from the pruned context."""
 
     question: tuple[int, ...]
     target: tuple[int, ...]

@@ -6,7 +6,7 @@ rank    Spearman's correlation of two methods' scores, ties with their mean rank
 share   of what one method keeps, the share that another keeps too: |A and B| / |A|. Each keeps what it would in a run
         with the ``head`` budget and its published protection; unrelated sets of one size share 1 - removed
 
-``question`` is no method but what the question and its answer use: the largest attention weight that any of their
+``question`` is not a method but what the question and its answer use: the largest attention weight that any of their
 tokens, in any query head of the group, gives to a pair (Kim et al., arXiv 2505.23416, equation 2, with the question in
 place of the repetition). Its row of shares is the coverage: how much of what the question uses each method keeps.
 """

@@ -1,4 +1,4 @@
-"""The tables of ``python -m harness agreement``."""
+"""The tables of ``kvprune agreement``."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def _reads(benchmark: Benchmark) -> bool:
 
 
 def print_scores(result: dict[str, Any]) -> None:
-    """A figure a subset, then the averages."""
+    """One figure per subset, then the averages."""
     table = Table(title=f"{result['benchmark']}, predictions of {result['predictions']}", title_justify="left")
     table.add_column("subset")
     table.add_column("score", justify="right")

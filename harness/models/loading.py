@@ -60,7 +60,7 @@ def load_model(name: str, device: str = "auto", dtype: str = "auto") -> Language
     except Exception as error:  # as above
         raise HarnessError(_not_found(name, error)) from error
     model, loading = read
-    if loading["missing_keys"]:  # transformers would go on with random weights
+    if loading["missing_keys"]:  # transformers would continue with random weights
         lost = sorted(loading["missing_keys"])
         raise HarnessError(_not_found(name, ValueError(f"{len(lost)} weights are missing, such as {lost[0]}")))
     model.to(chosen)

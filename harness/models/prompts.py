@@ -34,7 +34,7 @@ class Prompts:
     """Turns texts into ids for one tokenizer; ``thinking`` is what its chat template is told.
 
     With ``compat="kvpress"`` as the pipeline of NVIDIA/kvpress 0.5.5 does: the model's template is always used; without
-    one a line break follows the question, and BOS is no prefix; the question is never trimmed.
+    one a line break follows the question, and BOS is not a prefix; the question is never trimmed.
     """
 
     def __init__(self, tokenizer: Any, compat: str = "", thinking: bool = False) -> None:

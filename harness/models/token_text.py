@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-#: what a decoder gives for bytes that are no whole character
+#: what a decoder gives for bytes that do not form a whole character
 HALF = "\ufffd"
 #: tokens that are held back for a character to become whole; one of four bytes takes four at most
 MOST_HELD = 64

@@ -1,4 +1,4 @@
-"""Columns and headings of a table that only some runs need: pruning while decoding, drawn answers, answer limits."""
+"""Columns and headings of a table that only some runs need: pruning while decoding, sampled answers, answer limits."""
 
 from __future__ import annotations
 

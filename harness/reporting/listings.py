@@ -1,4 +1,4 @@
-"""The tables of ``python -m harness methods``, ``benchmarks`` and ``models``."""
+"""The tables of ``kvprune methods``, ``benchmarks`` and ``models``."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ PIPE_WIDTH = 180
 
 
 def console() -> Console:
-    """Standard output, wide enough for a table where it is no terminal."""
+    """Standard output, wide enough for a table where it is not a terminal."""
     return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
 
 
@@ -82,7 +82,7 @@ def print_outcome(job: Job, outcome: Outcome) -> None:
     for note in (*job.notes, *outcome.notes):
         out.print(note, markup=False, highlight=False)
     if outcome.stale:
-        text = f"stale: {', '.join(outcome.stale)} changed since this run was made; --force runs it anew"
+        text = f"stale: {', '.join(outcome.stale)} changed since this run was made; --force runs it again"
         out.print(text, markup=False, highlight=False)
     state = "was complete already" if outcome.was_complete else "complete" if summary.complete else "incomplete"
     out.print(f"Results ({state}): {outcome.folder.path}", markup=False, highlight=False, soft_wrap=True)
@@ -112,7 +112,7 @@ def _samples(job: Job) -> str:
         return "all samples"
     shown = "/".join(map(str, sorted(limits)))
     default = "" if job.config.limit is not None else " (the default with the embedded model; --limit N for more)"
-    return f"{shown} samples a subset{default}"
+    return f"{shown} samples per subset{default}"
 
 
 def _tables(cells: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:

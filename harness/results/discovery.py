@@ -10,7 +10,7 @@ MARKS = ("run.json", "samples.jsonl", "samples.jsonl.gz")
 
 
 def run_folders(root: Path) -> list[Path]:
-    """``root`` where it is a run, else the runs up to two folders down, sorted. Hidden folders are passed over; links
+    """``root`` where it is a run, else the runs up to two folders down, sorted. Hidden folders are skipped; links
     are listed like what they lead to, and it is for the caller not to read them."""
     if is_run(root):
         return [root]

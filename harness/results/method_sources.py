@@ -33,7 +33,7 @@ class Declared(NamedTuple):
 
 def current_hash(method: str, model: str, options: Iterable[str]) -> str:
     """The hash of a method's code for a model, its variants having these options (canonical JSON), as a run records it.
-    :class:`Unknown` where it is no method of this package, or reads a file that is not in it."""
+    :class:`Unknown` where it is not a method of this package, or reads a file that is not in it."""
     found = next((one for one in _classes().values() if _text(one.node, "name") == method), None)
     if found is None:
         raise Unknown("it is not a method of this package")

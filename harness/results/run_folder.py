@@ -26,7 +26,7 @@ _BLOCK = 1 << 20
 
 class RunFolder:
     """A folder with ``run.json``, ``items.jsonl``, ``samples.jsonl``, ``histograms.jsonl`` and ``summary.json``; and
-    with ``masks/`` where they were asked for (:mod:`harness.results.mask_file`)."""
+    with ``masks/`` where they were requested (:mod:`harness.results.mask_file`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,7 +68,7 @@ class RunFolder:
             raise HarnessError(f"{path} is damaged ({error}); take it from a copy, or run with --force anew") from error
 
     def asked_for_masks(self, count: int) -> None:
-        """Write down that masks of ``count`` samples of each subset were asked for, after the run was started."""
+        """Write down that masks of ``count`` samples of each subset were requested after the run was started."""
         run = self.run()
         if count > run.store_masks:
             write_atomically(self.path / "run.json", _json(run.model_copy(update={"store_masks": count})))
@@ -83,7 +83,7 @@ class RunFolder:
 
     def lines(self) -> list[Line]:
         """All sample lines, from ``samples.jsonl`` or ``samples.jsonl.gz``. A broken line: file and line number; a last
-        one that a kill left unfinished is passed over."""
+        one that a kill left unfinished is skipped."""
         return list(_read(self.samples)) if self.samples else []
 
     def count(self) -> int:
@@ -166,7 +166,7 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise HarnessError(
-            f"{path} cannot be written to: {error.strerror or error}; when it can, --resume goes on"
+            f"{path} cannot be written to: {error.strerror or error}; once it can, continue with --resume"
         ) from error
 
 

@@ -83,7 +83,7 @@ def told(histogram: Histogram, tau: float) -> Told:
 
 def read_histograms(path: Path) -> list[Histogram]:
     """``histograms.jsonl``; none where there is no such file. A broken line: :class:`HarnessError` with its number; a
-    last one that a kill left unfinished is passed over."""
+    last one that a kill left unfinished is skipped."""
     try:
         *rows, tail = path.read_bytes().split(b"\n") if path.is_file() else [b""]
     except OSError as error:

@@ -129,7 +129,7 @@ class Submission:
         return read and self.run is not None and self.items_whole and bool(lines) and len(self.lines) == len(lines)
 
     def value(self, name: str) -> dict[str, Any]:
-        """``run.json`` or ``summary.json`` as it stands, empty where it cannot be read."""
+        """``run.json`` or ``summary.json`` as written, empty where it cannot be read."""
         return next((row.value for row in self.loaded[name].rows or []), {})
 
     @cached_property

@@ -76,7 +76,7 @@ def best_kind(model: str) -> str:
 
 def find(info: ModelInfo, kind: str, where: str = "") -> Stored:
     """The surrogate of a kind for a model: at ``where`` (a path, or a name on the hub), else the one that comes with
-    this package, else NVIDIA's. None, or one that does not fit the model: :class:`MethodError` with the way out."""
+    this package, else NVIDIA's. None, or one that does not fit the model: :class:`MethodError` that says what to do."""
     folder = committed(info.name, kind)
     if where:
         path = Path(where) if Path(where).exists() else _fetch(where, info.name, kind)

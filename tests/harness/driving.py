@@ -35,7 +35,7 @@ class Ran(NamedTuple):
 
 
 class Runs:
-    """``python -m harness run`` on the tiny model, with results in a folder of the test's own."""
+    """``kvprune run`` on the tiny model, with results in a folder of the test's own."""
 
     def __init__(self, cli: Callable[..., Ran], model: Path, out: Path) -> None:
         self.cli, self.model, self.out = cli, model, out

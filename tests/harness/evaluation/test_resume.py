@@ -67,7 +67,7 @@ def test_a_complete_run_prints_its_table_without_the_model(
 def test_an_incomplete_run_needs_a_flag(runs: Runs, made: Ran, unloaded: Callable[[], None], lines: int) -> None:
     shorten(runs, lines)
     unloaded()
-    refused(runs, f"incomplete run ({lines} of 12 lines); add --resume to go on or --force to start over")
+    refused(runs, f"incomplete run ({lines} of 12 lines); add --resume to continue or --force to start over")
 
 
 def test_a_half_written_last_line_counts_as_incomplete(runs: Runs, made: Ran) -> None:
