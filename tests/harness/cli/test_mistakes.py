@@ -82,7 +82,7 @@ def test_answers_without_their_run_json_are_not_dropped(runs: Runs, unloaded: Ca
     before = contents(runs.folder)
     unloaded()
     for more in ((), ("--resume",)):
-        assert "has samples.jsonl but no run.json; take that from a copy" in refused(runs(*QUICK, *more))
+        assert "has samples.jsonl but no run.json; take it from a copy" in refused(runs(*QUICK, *more))
     assert contents(runs.folder) == before
 
 
@@ -120,7 +120,7 @@ def test_a_run_folder_that_is_a_file(runs: Runs, unloaded: Callable[[], None]) -
     place.rename(place.with_name("away"))
     place.write_text("", encoding="utf-8")
     unloaded()
-    assert "no folder that can be written to; give another --out" in refused(runs(*QUICK))
+    assert "it is not a writable folder; give another --out" in refused(runs(*QUICK))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
@@ -129,7 +129,7 @@ def test_a_full_disk_is_one_message(runs: Runs, monkeypatch: pytest.MonkeyPatch)
     done = runs(*QUICK)
     told = done.err.splitlines()[-1]  # under the progress bar
     assert done.code == 2 and "Traceback" not in done.err
-    assert told.startswith("error: /dev/full cannot be written to: No space left on device; when it can, --resume")
+    assert told.startswith("error: /dev/full cannot be written to: No space left on device; once it can, continue")
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ("method: !!python/object:os.system x", "YAML in line 1: could not determine a constructor"),
         ("removed: 0.5\nlimit: 1\nremoved: 0.75", "has the key removed twice, the second time in line 3"),
         ("keep-tokens: 8\nkeep_tokens: 9", "has the key keep_tokens twice, once with - and once with _"),
-        ("a: &a [x, x]\nb: &b [*a, *a]\nmodel: *b", r"has the alias \*a in line 2; write out"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nmodel: *b", r"has the alias \*a in line 2; write"),
         ("a: &a {limit: 1}\n<<: *a", r"has the alias \*a in line 2"),
         ("model: " + "[" * 9999, "is nested too deeply"),
         ("model: 2020-02-31", "has a value that cannot be read .*put it in quotes"),
