@@ -10,7 +10,7 @@ from harness.analysis.stats import area
 from harness.reporting.columns import unit
 from harness.results.schema import Asked, Cell, Curve, LevelKind, Pair, Rank, VariantFields
 
-#: a measured removed fraction is far from the one asked for beyond this
+#: a measured removed fraction is far from the requested one beyond this
 FAR = 0.05
 #: curves are compared from nothing removed to this fraction
 UNTIL = 0.875
@@ -29,7 +29,7 @@ def is_partial(cell: Cell) -> bool:
 
 
 def off_level(cell: Cell) -> float | None:
-    """Measured minus asked removed fraction; None where no fraction was asked for or nothing was measured."""
+    """Measured minus requested removed fraction; None where none was requested or nothing was measured."""
     kind, value = level_of(cell) or (None, 0.0)
     if kind != "removed" or cell.removed_mean is None:
         return None

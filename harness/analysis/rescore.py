@@ -1,4 +1,4 @@
-"""``rescore``: the scores of stored predictions anew, by the benchmarks as they are now. No model is loaded."""
+"""``rescore``: scores stored predictions again, with the benchmarks as they are now. No model is loaded."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _from_row(row: Item) -> Sample:
 
 
 def samples_from_data(run: Reading, benchmark: Benchmark, rows: Sequence[Item], data: Path) -> dict[str, Sample]:
-    """The run's samples made anew from local rows, each proved to be the same by the hash of its prompt."""
+    """The run's samples rebuilt from local rows, each proved to be the same by the hash of its prompt."""
     lengths = dict.fromkeys(row.length for row in rows if row.length is not None)
     request = Request(tuple(lengths), (), None, data, run.seed)
     benchmark.check(request)

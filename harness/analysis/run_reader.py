@@ -70,7 +70,9 @@ class Reading:
                 found[item.sample_id] = item
             return found
         except (OSError, ValueError, RecursionError) as error:
-            raise HarnessError(f"{path} is damaged ({error}); take it from a copy, or run with --force anew") from error
+            raise HarnessError(
+                f"{path} is damaged ({error}); take it from a copy, or run again with --force"
+            ) from error
 
     @cached_property
     def stored(self) -> Summary | None:
@@ -82,7 +84,7 @@ class Reading:
 
     @cached_property
     def summary(self) -> Summary:
-        """``summary.json`` where it is complete and of this release, else derived from the lines anew.
+        """``summary.json`` where it is complete and of this release, else derived from the lines again.
 
         :class:`HarnessError` where lines of a complete run are gone. They are counted, not parsed: what is wrong inside
         of one shows where ``lines`` are read.
@@ -148,7 +150,7 @@ def read(path: Path) -> Reading:
 
 def find(*paths: Path) -> Found:
     """The run at each path, or all runs in it, up to two folders down; none twice. A damaged one is told of, not fatal,
-    unless it was itself asked for; so is one that lies elsewhere, with a link to it in the path."""
+    unless it was itself named; so is one that lies elsewhere, with a link to it in the path."""
     parts = [_find(path) for path in paths]
     runs = {os.path.realpath(run.folder.path): run for part in parts for run in part.runs}
     return Found(list(runs.values()), list(dict.fromkeys(note for part in parts for note in part.notes)))
@@ -170,7 +172,7 @@ def _find(path: Path) -> Found:
             notes.append(printable(f"left out: {error}"))
     if not runs:
         told = "; ".join(notes) if notes else "it has no run folders"
-        raise HarnessError(f"{path}: nothing to read ({told}); `python -m harness run --out {path}` makes runs")
+        raise HarnessError(f"{path}: nothing to read ({told}); `kvprune run --out {path}` makes runs")
     return Found(runs, notes)
 
 

@@ -117,7 +117,7 @@ class _Decoding:
         return [Answer(tuple(ids), reason, len(kept), tuple(kept), stopped) for ids, reason, kept, stopped in parts]
 
     def _take(self, hidden: Tensor, step: int) -> list[int]:
-        """Choose each row's next token; returns the places of the rows that go on."""
+        """Choose each row's next token; returns the places of the rows that continue."""
         rollouts = [self.rows[row].rollout for row in self.alive]
         tokens, broken = next_tokens(self.lm, hidden, self.block_bytes, self.question.sampling, rollouts, step)
         going = []

@@ -123,13 +123,11 @@ def _check_place(job: Job, folder: RunFolder) -> None:
     """What would go wrong after the model is loaded, or drop answers that nobody asked to drop."""
     path = folder.path
     if path.exists() and not (path.is_dir() and os.access(path, os.W_OK | os.X_OK)):
-        raise HarnessError(
-            f"{path} is where the run goes, and it is no folder that can be written to; give another --out"
-        )
+        raise HarnessError(f"{path} is where the run goes, but it is not a writable folder; give another --out")
     left = [name for name in ("samples.jsonl", "samples.jsonl.gz") if (path / name).is_file()]
     if left and not folder.exists and not job.config.force:
         raise HarnessError(
-            f"{path} has {left[0]} but no run.json; take that from a copy to go on, or run with --force to start over"
+            f"{path} has {left[0]} but no run.json; take it from a copy to continue, or run with --force to start over"
         )
 
 
@@ -151,7 +149,7 @@ def _present(job: Job, folder: RunFolder) -> list[Line]:
     if len(lines) < job.expected and not job.config.resume:
         raise HarnessError(
             f"{folder.path} holds an incomplete run ({len(lines)} of {job.expected} lines); "
-            "add --resume to go on or --force to start over"
+            "add --resume to continue or --force to start over"
         )
     if stale and len(lines) < job.expected:  # a run must not be made half by one code and half by another
         raise HarnessError(

@@ -63,7 +63,7 @@ def _separated(board: Board) -> list[str]:
     removed = {cell.variant: cell.removed_mean for cell in board.cells if cell.subset is None}
 
     def alike(pair: Pair) -> bool:
-        """Whether as much was removed, and not only asked for."""
+        """Whether as much was removed, and not only requested."""
         a, b = removed.get(pair.a), removed.get(pair.b)
         return a is not None and b is not None and abs(a - b) <= FAR
 
