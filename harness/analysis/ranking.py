@@ -8,7 +8,7 @@ from typing import Any
 from harness.analysis.paired_tests import asked
 from harness.analysis.stats import area
 from harness.reporting.columns import unit
-from harness.results.schema import Asked, Cell, Curve, LevelKind, Pair, Rank, VariantFields
+from harness.results.schema import Asked, Cell, Curve, LevelKind, Line, Pair, Rank, VariantFields
 
 #: a measured removed fraction is far from the requested one beyond this
 FAR = 0.05
@@ -18,8 +18,8 @@ UNTIL = 0.875
 FEWEST_LEVELS = 3
 
 
-def level_of(cell: Cell) -> tuple[LevelKind, float] | None:
-    """:func:`harness.analysis.paired_tests.asked` of a cell."""
+def level_of(cell: Cell | Line) -> tuple[LevelKind, float] | None:
+    """:func:`harness.analysis.paired_tests.asked` of a cell or a line."""
     return asked(cell.level_kind, cell.level, cell.requested_removed)
 
 

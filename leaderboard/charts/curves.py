@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.ranking import curve_name, is_partial
+from harness.analysis.ranking import is_partial
+from harness.results.schema import Cell
 from leaderboard.charts.theme import GREY, Style, method_styles
 from leaderboard.data.levels import CONTROL
 from leaderboard.escaping import brief
 
-Cell = dict[str, Any]
 Spec = dict[str, Any]
 
 #: lines that stand out until the reader chooses others, in a chart that has more
@@ -33,40 +33,40 @@ def points(cells: Sequence[Cell]) -> pd.DataFrame:
 
 
 def _drawn(cell: Cell) -> bool:
-    if cell["subset"] is not None or cell["score"] is None:
+    if cell.subset is not None or cell.score is None:
         return False
-    return cell["level_kind"] == "none" or (cell["removed_mean"] is not None and cell["removed_mean"] < 1)
+    return cell.level_kind == "none" or (cell.removed_mean is not None and cell.removed_mean < 1)
 
 
 def _point(cell: Cell) -> dict[str, Any]:
-    removed = cell["removed_mean"] or 0.0
-    low, high = cell["low"], cell["high"]
-    spread = "" if cell["removed_min"] is None else f"{cell['removed_min']:.3f} to {cell['removed_max']:.3f}"
+    removed = cell.removed_mean or 0.0
+    low, high = cell.low, cell.high
+    spread = "" if cell.removed_min is None else f"{cell.removed_min:.3f} to {cell.removed_max:.3f}"
     return {
-        "curve": CONTROL if cell["level_kind"] == "none" else brief(curve_name(cell)),
-        "method": brief(cell["method"]),
-        "variant": brief(cell["variant"]),
+        "curve": CONTROL if cell.level_kind == "none" else brief(cell.curve),
+        "method": brief(cell.method),
+        "variant": brief(cell.variant),
         "removed": removed,
         "range": spread,
         "factor": 1 / (1 - removed),
-        "score": cell["score"],
+        "score": cell.score,
         "low": low,
         "high": high,
         "interval": "none under 10 samples a subset" if low is None or high is None else f"{low:.1f} to {high:.1f}",
-        "samples": cell["n"],
+        "samples": cell.n,
         "settings": brief(settings(cell)),
-        "hollow": bool(cell["bound_by"]),
-        "floor": bool(cell["floor"]),
+        "hollow": bool(cell.bound_by),
+        "floor": bool(cell.floor),
     }
 
 
 def settings(cell: Cell) -> str:
     """What of a cell's setting its label may leave out."""
-    sinks = "template prefix" if cell["sinks"] == "prefix" else f"first {cell['sinks']}"
-    told = [f"phase {cell['phase']}", f"protects {sinks} and last {cell['window']}", f"engine {cell['engine']}"]
-    told += [] if cell["query_mode"] == "agnostic" else [f"query mode {cell['query_mode']}"]
-    told += [] if cell["positions"] == "original" else ["positions in the cache"]
-    told += [] if cell["options"] in ("", "{}") else [cell["options"]]
+    sinks = "template prefix" if cell.sinks == "prefix" else f"first {cell.sinks}"
+    told = [f"phase {cell.phase}", f"protects {sinks} and last {cell.window}", f"engine {cell.engine}"]
+    told += [] if cell.query_mode == "agnostic" else [f"query mode {cell.query_mode}"]
+    told += [] if cell.positions == "original" else ["positions in the cache"]
+    told += [] if cell.options in ("", "{}") else [cell.options]
     return ", ".join(told)
 
 
@@ -99,7 +99,7 @@ def curve_chart(
     there = set(data["lines"]["curve"])
     names = [name for name in dict.fromkeys((*order, *sorted(there))) if name in there]
     partial = next((cell for cell in cells if is_partial(cell)), None)
-    title = f"mean of {partial['n_subsets']} of {partial['of_subsets']} subsets" if partial else "score"
+    title = f"mean of {partial.n_subsets} of {partial.of_subsets} subsets" if partial else "score"
     x, y = _x(table, log), {**_number("score"), "title": title, "scale": _height(table)}
     layers = [*_control(data["control"], y), *_grey(x, y), *_lines(x, y, names, styles, bright)]
     return {

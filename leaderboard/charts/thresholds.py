@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
-from harness.analysis.ranking import curve_name
+from harness.results.schema import Cell
 from leaderboard.charts.lines import Encoding, Hover, Layered, encoding, lines, tips
 from leaderboard.charts.theme import Theme, category_styles
-from leaderboard.data.levels import CONTROL, Cell
+from leaderboard.data.levels import CONTROL
 
 REMOVED = "removed fraction of the KV cache"
 #: thresholds this near, as a share of the axis, are in one place
@@ -118,7 +118,7 @@ def budget_chart(cells: Sequence[Cell], control: Cell | None) -> Layered:
     cells   :func:`leaderboard.data.thresholds.budget_cells`
     """
     fields = ("variant", "score", "low", "high", "n", "removed_mean", "removed_min", "removed_max")
-    rows = [{"name": curve_name(cell), **{key: cell[key] for key in fields}} for cell in cells]
+    rows = [{"name": cell.curve, **cell.model_dump(include=set(fields))} for cell in cells]
     table = pd.DataFrame(rows).astype({"low": float, "high": float})
     table = table.rename(columns={"removed_mean": "removed", "removed_min": "least", "removed_max": "most"})
     x = alt.X("removed:Q", title=f"{REMOVED}, measured", scale=alt.Scale(domain=[0, 1]))
@@ -128,7 +128,7 @@ def budget_chart(cells: Sequence[Cell], control: Cell | None) -> Layered:
     hover: Hover = ["variant", *tips(".3f", *figures)]
     ranges = alt.Chart(table).mark_rule(opacity=0.5, strokeWidth=2)
     layers = [*lines(table, by, x, y, hover), ranges.encode(x=alt.X("least:Q"), x2="most:Q", y=y, color=by.color)]
-    if control is not None and control["score"] is not None:
-        full = pd.DataFrame([{"score": control["score"], "variant": CONTROL}])
+    if control is not None and control.score is not None:
+        full = pd.DataFrame([{"score": control.score, "variant": CONTROL}])
         layers.append(alt.Chart(full).mark_rule(strokeDash=[4, 4]).encode(y="score:Q", tooltip=["variant", "score"]))
     return alt.layer(*layers).properties(height=340)

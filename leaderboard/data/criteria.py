@@ -5,14 +5,14 @@ beyond them there are none."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
-from harness.analysis.ranking import curve_name, is_partial
+from harness.analysis.ranking import is_partial
 from harness.results.method_cards import Card
+from harness.results.schema import Cell
+from leaderboard.data.levels import control_of
 from leaderboard.data.library import Group
 from leaderboard.data.standings import ReadOff, read_off
 
-Cell = dict[str, Any]
 #: removed fractions at which faithfulness is asked for
 LEVELS = (0.5, 0.75)
 NOT_MEASURED = "not measured"
@@ -23,13 +23,13 @@ KL = "kl_mean"
 def usable(cell: Cell) -> bool:
     """Whether an overall cell of a pruned variant carries a claim: it ran whole, its control is not at the floor."""
     return (
-        cell["subset"] is None
-        and cell["level_kind"] != "none"
-        and cell.get("status") != "unsupported"
-        and cell["score"] is not None
-        and cell["removed_mean"] is not None
-        and not cell["n_failed"]
-        and not cell["floor"]
+        cell.subset is None
+        and cell.level_kind != "none"
+        and cell.status != "unsupported"
+        and cell.score is not None
+        and cell.removed_mean is not None
+        and not cell.n_failed
+        and not cell.floor
         and not is_partial(cell)
     )
 
@@ -39,16 +39,16 @@ def curves(cells: Iterable[Cell], figure: Callable[[Cell], float | None]) -> dic
     found: dict[str, list[tuple[float, float]]] = {}
     for cell in cells:
         if usable(cell) and (value := figure(cell)) is not None:
-            found.setdefault(curve_name(cell), []).append((cell["removed_mean"], value))
+            found.setdefault(cell.curve, []).append((cell.removed_mean or 0.0, value))
     return found
 
 
 def score(cell: Cell) -> float | None:
-    return None if cell["score"] is None else float(cell["score"])
+    return cell.score
 
 
 def kl(cell: Cell) -> float | None:
-    return cell["metrics"].get(KL)
+    return cell.metrics.get(KL)
 
 
 def fidelity_group(group: Group, groups: Sequence[Group]) -> Group | None:
@@ -67,29 +67,26 @@ def fidelity_group(group: Group, groups: Sequence[Group]) -> Group | None:
 
 
 def rows(cards: Iterable[Card], cells: Sequence[Cell], kl_cells: Sequence[Cell]) -> list[dict[str, str]]:
-    """A row a curve of each method, and one of each method that was not measured; the control is left out."""
+    """A row per curve of each method, and one of each method that was not measured; the control is left out."""
     scores, kls = curves(cells, score), curves(kl_cells, kl)
-    names: dict[str, list[str]] = {}
+    budgets: dict[str, dict[str, str]] = {}  # of each curve, by method
     for cell in [*cells, *kl_cells]:
-        if cell["subset"] is None and cell["level_kind"] != "none":
-            own = names.setdefault(str(cell["method"]), [])
-            name = curve_name(cell)
-            if cell.get("status") != "unsupported" and name not in own:
-                own.append(name)
+        if cell.subset is None and cell.level_kind != "none" and cell.status != "unsupported":
+            budgets.setdefault(cell.method, {}).setdefault(cell.curve, cell.budget)
     return [
         {
             "method": name,
-            **_light(card, [cell for cell in cells if name == curve_name(cell)], cells),
+            **_light(card, [cell for cell in cells if name == cell.curve], cells),
             "prunes in": _phases(card),
             "attention weights": _weights(card),
-            "caches of heads": _lengths(card, name),
+            "caches of heads": _lengths(card, budget),
             **{f"score at {_percent(x)}": told(read_off(scores.get(name, ()), x), "{:.1f}") for x in LEVELS},
             # KL grows over decades from level to level; its curves are drawn on a log axis too
             **{f"KL at {_percent(x)}": told(read_off(kls.get(name, ()), x, log=True), "{:.4f}") for x in LEVELS},
         }
         for card in cards
         if not card.control
-        for name in names.get(card.name) or [card.name]
+        for name, budget in (budgets.get(card.name) or {card.name: card.budget}).items()
     ]
 
 
@@ -102,7 +99,7 @@ def told(found: ReadOff | None, form: str) -> str:
 
 def _light(card: Card, own: Sequence[Cell], cells: Sequence[Cell]) -> dict[str, str]:
     """Times against the control's where runs have timed both, else what the class says of its cost."""
-    control = next((cell for cell in cells if cell["subset"] is None and cell["level_kind"] == "none"), None)
+    control = control_of(cells)
     first = _ratio(own, control, "ttft_seconds")
     steps = _ratio(own, control, "tokens_per_second")
     cost = card.cost or "unknown"
@@ -111,14 +108,14 @@ def _light(card: Card, own: Sequence[Cell], cells: Sequence[Cell]) -> dict[str, 
         decode = cost
     return {
         "cost in prefill": cost if first is None else f"time to first token x {first:.2f}",
-        "cost in decode": decode if steps is None else f"tokens a second x {steps:.2f}",
+        "cost in decode": decode if steps is None else f"tokens per second x {steps:.2f}",
     }
 
 
 def _ratio(own: Sequence[Cell], control: Cell | None, metric: str) -> float | None:
     """The mean of a metric over a curve's overall cells, over the control's."""
-    values = [v for cell in own if cell["subset"] is None and (v := cell["metrics"].get(metric)) is not None]
-    base = control["metrics"].get(metric) if control else None
+    values = [v for cell in own if cell.subset is None and (v := cell.metrics.get(metric)) is not None]
+    base = control.metrics.get(metric) if control else None
     return sum(values) / len(values) / base if values and base else None
 
 
@@ -136,9 +133,8 @@ def _weights(card: Card) -> str:
     return " and ".join(card.attention_weights) or "no"
 
 
-def _lengths(card: Card, name: str) -> str:
-    """Of a curve whose budget is another than the method's own, by that budget: the second word of its name."""
-    budget = name.split(" ")[1] if " " in name else card.budget
+def _lengths(card: Card, budget: str) -> str:
+    """How long the heads' caches are under a curve's budget, which may be another than the method's own."""
     if budget in ("layer", "global", "threshold"):
         return "different by head"
     return card.lengths or ("the same in all heads" if budget == "head" else "unknown")

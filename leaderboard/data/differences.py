@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from harness.analysis.paired_tests import SIGNIFICANT, Scored, compare, contexts_of, scores_of
 from harness.analysis.ranking import level_of
 from harness.analysis.summary import FLOOR
-from harness.results.schema import Line
-from leaderboard.data.levels import Cell, level_name, row_names
+from harness.results.schema import Cell, Difference, Line, Pair
+from leaderboard.data.disk_cache import Json
+from leaderboard.data.levels import level_name, row_names
 from leaderboard.data.library import Group, Library, lines_of
 
-Pair = dict[str, Any]
 OVERALL, GROUP, SUBSET = "overall", "group", "subset"
 #: the subset that the KVzap paper (arXiv 2601.07891, appendix) leaves out of LongBench's mean
 OUTLIER = "trec"
@@ -80,8 +80,8 @@ def columns(subsets: Sequence[str], of: int | None, groups: Mapping[str, Sequenc
 def columns_of(library: Library, group: Group) -> list[Column]:
     """The columns that a group's board has; no subsets where the benchmark has but one."""
     board = library.board(group)
-    known = list(dict.fromkeys(cell["subset"] for cell in board.cells if cell["subset"] is not None))
-    of = next((cell["of_subsets"] for cell in board.cells if cell.get("of_subsets")), None)
+    known = list(dict.fromkeys(cell.subset for cell in board.cells if cell.subset is not None))
+    of = next((cell.of_subsets for cell in board.cells if cell.of_subsets), None)
     fact = board.runs[0].facts.get(group.part.benchmark)
     found = columns(known, of, fact.groups if fact else {})
     return found if max(of or 0, len(known)) > 1 else found[:1]
@@ -102,7 +102,7 @@ def without_outlier(wanted: Sequence[Column]) -> list[Column]:
     return found
 
 
-def titles(wanted: Sequence[Column], rows: Iterable[Difference]) -> list[tuple[str, str, str]]:
+def titles(wanted: Sequence[Column], rows: Iterable[ColumnDifference]) -> list[tuple[str, str, str]]:
     """Kind, name and title of each column; a star where the control is at the floor. No two titles are the same."""
     floors = {(row.kind, row.column) for row in rows if row.floor}
     labels = Counter(column.label for column in wanted)
@@ -118,7 +118,7 @@ def titles(wanted: Sequence[Column], rows: Iterable[Difference]) -> list[tuple[s
     ]
 
 
-class Difference(NamedTuple):
+class ColumnDifference(NamedTuple):
     """What a column has of a variant: its score, the control's, and the paired difference of the two. The control's own
     has no difference.
 
@@ -142,7 +142,7 @@ class Difference(NamedTuple):
 
 def differences(
     lines: Iterable[Line], wanted: Sequence[Column], chance: float = 0.0, seed: int = 0, pairs: Sequence[Pair] = ()
-) -> list[Difference]:
+) -> list[ColumnDifference]:
     """One row per column and variant, the control's first.
 
     The comparison is :func:`harness.analysis.paired_tests.compare`'s, with a Holm table per column. A variant's overall
@@ -158,48 +158,49 @@ def differences(
         return []
     scores = {name: scores_of(own) for name, own in by_variant.items()}
     everything = {line.subset for own in by_variant.values() for line in own}
-    known = {pair["a"]: pair for pair in pairs if pair["against"] == "control" and pair["b"] == control}
+    known = {pair.a: pair for pair in pairs if pair.against == "control" and pair.b == control}
     found = []
     for column in wanted:
         here = {name: _within(own, column.subsets) for name, own in scores.items()}
         pruned = [name for name in here if name != control]
         if set(column.subsets) == everything and all(name in known for name in pruned):
-            rows = [known[name] for name in pruned]
+            rows: Sequence[Difference] = [known[name] for name in pruned]
         else:
             rows = compare([(here[name], here[control]) for name in pruned], seed, contexts=contexts)
         base = _mean(here[control], column.subsets)
         floor = base is not None and base <= max(chance, FLOOR - 1e-9)
         place = (column.kind, column.name, base, base)
-        own = Difference(control, *place, None, None, None, None, None, len(here[control]), floor)
-        found.append(own)
+        found.append(ColumnDifference(control, *place, None, None, None, None, None, len(here[control]), floor))
         for name, row in zip(pruned, rows, strict=True):
-            figures = {key: row[key] for key in ("difference", "low", "high", "p_holm", "n")}
             score, tie = _mean(here[name], column.subsets), _tie(row, column)
-            found.append(own._replace(variant=name, score=score, tie=tie, **figures))
+            figures = (row.difference, row.low, row.high, row.p_holm)
+            found.append(
+                ColumnDifference(name, column.kind, column.name, score, base, *figures, tie=tie, n=row.n, floor=floor)
+            )
     return found
 
 
-def differences_of(library: Library, group: Group, wanted: Sequence[Column]) -> list[Difference]:
+def differences_of(library: Library, group: Group, wanted: Sequence[Column]) -> list[ColumnDifference]:
     """:func:`differences` of a group's lines; kept until a file of the group changes."""
     board = library.board(group)
     fact = board.runs[0].facts.get(group.part.benchmark)
 
-    def make() -> dict[str, Any]:
+    def make() -> Json:
         chance = fact.chance if fact else 0.0
         return {"rows": differences(lines_of(group), wanted, chance, board.runs[0].seed, board.pairs)}
 
     kept = library.kept("differences", group, make, [list(column) for column in wanted])
-    return [Difference(*row) for row in kept["rows"]]
+    return [ColumnDifference(*row) for row in kept["rows"]]
 
 
-def _tie(row: Pair, column: Column) -> bool | None:
+def _tie(row: Difference, column: Column) -> bool | None:
     """Overall that of the ranks. Elsewhere: the column's own interval holds 0, or its own p is 0.05 or more, since ten
     samples can be significant in no Holm table as long as a column. Of few samples the interval alone is too narrow: of
     ten it leaves out 0 where four differ, all in one direction, which coins do once in eight throws."""
-    if row["difference"] is None or column.kind == OVERALL:
-        return row["tie"]
-    within = row["low"] is not None and row["low"] <= 0 <= row["high"]
-    return bool(within or row["p"] >= SIGNIFICANT)
+    if row.difference is None or column.kind == OVERALL:
+        return row.tie
+    within = row.low is not None and row.high is not None and row.low <= 0 <= row.high
+    return within or (row.p is not None and row.p >= SIGNIFICANT)
 
 
 def _within(scores: Mapping[str, Scored], subsets: Sequence[str]) -> dict[str, Scored]:
@@ -212,7 +213,7 @@ def _mean(scores: Mapping[str, Scored], subsets: Sequence[str]) -> float | None:
 
 
 def difference_table(
-    rows: Iterable[Difference], cells: Sequence[Cell], columns: Sequence[tuple[str, str, str]]
+    rows: Iterable[ColumnDifference], cells: Sequence[Cell], columns: Sequence[tuple[str, str, str]]
 ) -> pd.DataFrame:
     """What :mod:`leaderboard.charts.differences` draws: a row per variant and column, in their order.
 
@@ -226,15 +227,15 @@ def difference_table(
     for cell in cells:
         level = level_of(cell)
         for number, (_, _, title) in enumerate(columns):
-            row = by_cell.get((cell["variant"], number))
+            row = by_cell.get((cell.variant, number))
             if row is not None:
-                told = {"level": level_name(level) if level else "", "name": names[cell["variant"]], "title": title}
+                told = {"level": level_name(level) if level else "", "name": names[cell.variant], "title": title}
                 words = {"text": cell_text(row, level is None), "says": says(row, level is None)}
-                found.append({**row._asdict(), **told, **words, "removed": cell["removed_mean"], "place": number})
-    return pd.DataFrame(found, columns=[*Difference._fields, *TABLE])
+                found.append({**row._asdict(), **told, **words, "removed": cell.removed_mean, "place": number})
+    return pd.DataFrame(found, columns=[*ColumnDifference._fields, *TABLE])
 
 
-def cell_text(row: Difference, is_control: bool) -> str:
+def cell_text(row: ColumnDifference, is_control: bool) -> str:
     """The control's score, or a difference from it; ``≈``: a tie, ``*``: the control is at the floor."""
     value = row.score if is_control else row.difference
     if value is None:
@@ -243,7 +244,7 @@ def cell_text(row: Difference, is_control: bool) -> str:
     return text + (AT_FLOOR if row.floor else TIE if row.tie else "")
 
 
-def says(row: Difference, is_control: bool) -> str:
+def says(row: ColumnDifference, is_control: bool) -> str:
     """What a cell's colour means, in a word."""
     if is_control:
         return "control at the floor" if row.floor else "control"

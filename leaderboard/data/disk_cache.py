@@ -1,31 +1,35 @@
-"""What pages have worked out, as JSON in the user's cache folder, cleaned of what may not be shown."""
+"""What pages have worked out, as JSON in the user's cache folder, cleaned of what may not be shown.
+
+Not joblib's cache or Streamlit's: an entry follows the files of a run and the code of several packages, boards are made
+ahead without Streamlit, and to read what is kept never runs code.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import harness.analysis
+import harness.results
+from harness import files
 from harness.safe_text import clean
 
-#: raised whenever what is kept of a run changes, so that older entries are made anew
-EDITION = 7
-
-
+Json = dict[str, Any]
 #: what nobody has asked for in so many days is removed
 KEPT_DAYS = 30
 _DAY = 86_400.0
 
 
-def cached(kind: str, stamp: Iterable[Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """``make()``, or what it gave before for the same stamp. A cache that cannot be read or written costs time only."""
-    file = cache_folder() / f"{kind}-{digest(json.dumps([EDITION, *stamp]))[:32]}.json"
+def cached(kind: str, stamp: Iterable[Any], make: Callable[[], Json]) -> Json:
+    """``make()``, or what it gave before for the same stamp and code. A cache that cannot be read or written costs time
+    only."""
+    file = cache_folder() / f"{kind}-{digest(json.dumps([_code(), *stamp]))[:32]}.json"
     try:
         found = dict(json.loads(file.read_text(encoding="utf-8")))
         if time.time() - file.stat().st_mtime > _DAY:
@@ -34,13 +38,9 @@ def cached(kind: str, stamp: Iterable[Any], make: Callable[[], dict[str, Any]]) 
     except (OSError, ValueError):
         pass
     made = clean(json.loads(json.dumps(make(), default=str)))
-    try:
+    with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as out:
-            json.dump(made, out)
-        os.replace(out.name, file)
-    except OSError:
-        pass
+        files.write_atomically(file, json.dumps(made))
     return dict(made)
 
 
@@ -53,9 +53,16 @@ def trim() -> None:
 
 
 def cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "kvprune" / "board"
+    return files.cache_folder() / "board"
 
 
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """Another where the code that makes what is kept is another, so that older entries are made again."""
+    folders = [Path(__file__).parent, *map(Path, (*harness.analysis.__path__, *harness.results.__path__))]
+    sources = sorted(file for folder in folders for file in folder.glob("*.py"))
+    return digest("".join(file.read_text(encoding="utf-8") for file in sources))

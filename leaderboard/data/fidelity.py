@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import pandas as pd
 
-from harness.analysis.ranking import curve_name, level_of
-from leaderboard.data.levels import Cell
+from harness.analysis.ranking import level_of
+from harness.results.schema import Cell
 
 
 class Figure(NamedTuple):
@@ -31,23 +31,25 @@ COLUMNS = ["variant", "name", "method", "removed", "metric", "value", "low", "hi
 
 
 def has_fidelity(cells: Iterable[Cell]) -> bool:
-    return any("kl_mean" in cell["metrics"] for cell in cells)
+    return any("kl_mean" in cell.metrics for cell in cells)
 
 
 def fidelity(cells: Iterable[Cell]) -> pd.DataFrame:
     """A row per pruned variant and figure; ``low`` and ``high`` are the interval that the cell has for it, if any."""
     found = []
     for cell in cells:
-        if cell["subset"] is not None or level_of(cell) is None or cell["removed_mean"] is None:
+        if cell.subset is not None or level_of(cell) is None or cell.removed_mean is None:
             continue
-        place = (cell["variant"], curve_name(cell), cell["method"], cell["removed_mean"])
+        place = (cell.variant, cell.curve, cell.method, cell.removed_mean)
         for figure in FIGURES:
-            value, interval = (
-                cell["metrics"].get(figure.metric),
-                (cell.get("metric_intervals") or {}).get(figure.metric),
-            )
-            if figure is TOP1:
-                value, interval = cell["score"], (cell["low"], cell["high"])
+            value, (low, high) = _value(cell, figure)
             if value is not None:
-                found.append((*place, figure.metric, value, *(interval or (None, None)), cell["n"]))
+                found.append((*place, figure.metric, value, low, high, cell.n))
     return pd.DataFrame(found, columns=COLUMNS).astype({"value": float, "low": float, "high": float})
+
+
+def _value(cell: Cell, figure: Figure) -> tuple[float | None, Sequence[float | None]]:
+    """A cell's figure, and its interval."""
+    if figure is TOP1:
+        return cell.score, (cell.low, cell.high)
+    return cell.metrics.get(figure.metric), cell.metric_intervals.get(figure.metric, (None, None))

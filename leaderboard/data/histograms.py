@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from harness.errors import HarnessError
+from harness.results.schema import VariantFields
 from harness.results.score_histograms import Histogram, read_histograms, told
 from leaderboard.data.library import Entry, Group
 
@@ -25,13 +26,9 @@ class Source(NamedTuple):
     sinks: str
 
     @classmethod
-    def of(cls, row: Any) -> Source:
-        """That of a line or a histogram."""
+    def of(cls, row: VariantFields | Histogram) -> Source:
+        """That of a line, a cell or a histogram."""
         return cls(row.method, row.options, row.window, str(row.sinks))
-
-    @classmethod
-    def of_cell(cls, cell: Any) -> Source:
-        return cls(cell["method"], cell["options"], cell["window"], str(cell["sinks"]))
 
 
 class Prompt(NamedTuple):
@@ -109,8 +106,7 @@ def stored(entries: Iterable[Entry]) -> tuple[list[Stored], list[str]]:
         for one in own:
             item = items.get(one.sample_id)
             if item is not None:
-                place = (str(item.get("benchmark")), item.get("length"), str(item.get("subset")))
-                found.append(Stored(str(entry.path), *place, one))
+                found.append(Stored(str(entry.path), item.benchmark, item.length, item.subset, one))
     return found, broken
 
 

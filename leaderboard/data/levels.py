@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from harness.analysis.ranking import curve_name, level_of
-from harness.reporting.board_tables import level_text
+from harness.analysis.ranking import level_of
+from harness.results.schema import Cell, LevelKind, Line, level_text
 
-Cell = dict[str, Any]
-Level = tuple[str, Any]
-Alarm = dict[str, Any]
+Level = tuple[LevelKind, float]
 #: the name of the control, and the choice of all levels
 CONTROL, EVERY = "full cache", "all"
 
 
 def number(value: float) -> str:
-    """In few digits; in all where the few would be another number."""
-    few = f"{value:g}"
-    return few if float(few) == value else repr(value)
+    """With all its digits, as labels have levels."""
+    return level_text("removed", value)
 
 
 def exact(level: Level | None) -> str:
-    """A level as a column has it, but with all its digits where the few of a column would be another level."""
-    text, value = level_text(level), level[1] if level else None
-    return text.removesuffix(f"{value:g}") + number(value) if isinstance(value, float | int) else text
+    """A level as columns have it: ``0.5``, ``keep 64``, ``tau -4``; no two share a text."""
+    return level_text(*level).replace("=", " ") if level else ""
 
 
 def level_name(level: Level | None) -> str:
@@ -37,16 +32,16 @@ def level_name(level: Level | None) -> str:
 
 def levels(cells: Iterable[Cell]) -> list[Level]:
     """The levels of overall cells that were run: removed fractions first, each kind in order."""
-    run = [cell for cell in cells if cell["subset"] is None and cell.get("status") != "unsupported"]
+    run = [cell for cell in cells if cell.subset is None and cell.status != "unsupported"]
     found = {level for cell in run if (level := level_of(cell)) is not None}
-    return sorted(found, key=lambda level: (level[0] != "removed", level[0], float(level[1])))
+    return sorted(found, key=lambda level: (level[0] != "removed", level[0], level[1]))
 
 
-def row_names(cells: Iterable[Cell], by_level: bool = True) -> dict[str, str]:
+def row_names(cells: Iterable[Cell | Line], by_level: bool = True) -> dict[str, str]:
     """The name of each variant in a table: its curve's; its own where two of a curve are in one table, or with
     ``by_level`` at one level, as two thresholds chosen for the same removed fraction are. The control's is
     :data:`CONTROL`."""
-    known = {cell["variant"]: (curve_name(cell), level_of(cell)) for cell in cells}
+    known = {cell.variant: (cell.curve, level_of(cell)) for cell in cells}
     count = Counter((name, level if by_level else None) for name, level in known.values())
     return {
         variant: CONTROL if level is None else variant if count[name, level if by_level else None] > 1 else name
@@ -56,7 +51,7 @@ def row_names(cells: Iterable[Cell], by_level: bool = True) -> dict[str, str]:
 
 def control_of(cells: Sequence[Cell]) -> Cell | None:
     """The control's overall cell; None where it was not run."""
-    return next((cell for cell in cells if cell["subset"] is None and cell["level_kind"] == "none"), None)
+    return next((cell for cell in cells if cell.subset is None and cell.level_kind == "none"), None)
 
 
 def at_level(overall: Iterable[Cell], level: str) -> list[Cell]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from harness.analysis import boards
 from harness.analysis.boards import Board
@@ -21,13 +23,11 @@ from harness.analysis.paired_tests import scores_of
 from harness.analysis.ranking import level_of
 from harness.analysis.run_reader import Reading, checked, read
 from harness.errors import HarnessError
-from harness.results.schema import Alarm, Cell, Curve, Line, Pair, Rank, Record
+from harness.results.schema import Line, Summary
 from leaderboard.data.discovery import Stamp, all_runs, linked, stamp_of
-from leaderboard.data.disk_cache import cached, digest
+from leaderboard.data.disk_cache import Json, cached, digest
+from leaderboard.data.levels import Level
 from leaderboard.escaping import brief
-
-#: what a board is made of
-ROWS: dict[str, type[Record]] = {"cells": Cell, "ranks": Rank, "curves": Curve, "pairs": Pair, "alarms": Alarm}
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,15 @@ class Part:
     samples: int = 0
     engines: tuple[str, ...] = ()
     query_modes: tuple[str, ...] = ()
-    levels: tuple[tuple[str, Any], ...] = ()
+    levels: tuple[Level, ...] = ()
     floor: bool = False
 
     @property
     def key(self) -> str:
         return digest(json.dumps(self.basis, sort_keys=True, default=str) + self.control)[:10]
+
+
+PARTS = TypeAdapter(tuple[Part, ...])
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ class Library:
             self._boards[group.key] = _board(group)
         return self._boards[group.key]
 
-    def kept(self, kind: str, group: Group, make: Callable[[], dict[str, Any]], more: Any = None) -> dict[str, Any]:
+    def kept(self, kind: str, group: Group, make: Callable[[], Json], more: Any = None) -> Json:
         """``make()``, which reads the group's files alone, kept on disk until one of them changes. ``more`` is what
         else the result depends on."""
         stamp = tuple(item for one in group.entries for item in one.stamp)
@@ -189,49 +192,41 @@ def entry(folder: Path) -> Entry | Broken:
     stamp = stamp_of(folder)
     try:
         kept = cached("entry", stamp, lambda: _entry(folder))
-        return Entry(folder, stamp, bool(kept["complete"]), tuple(kept["methods"]), tuple(map(_part, kept["parts"])))
+        return Entry(folder, stamp, kept["complete"], tuple(kept["methods"]), PARTS.validate_python(kept["parts"]))
     except HarnessError as error:
         return Broken(folder.name, str(error))
     except Exception as error:  # a foreign file may be wrong in any way: the board opens and lists it
         return Broken(folder.name, f"cannot be read ({type(error).__name__}: {error})")
 
 
-def _part(kept: dict[str, Any]) -> Part:
-    tuples = {"engines": tuple(kept["engines"]), "query_modes": tuple(kept["query_modes"])}
-    return Part(**{**kept, **tuples, "levels": tuple((str(kind), value) for kind, value in kept["levels"])})
-
-
-def _entry(folder: Path) -> dict[str, Any]:
+def _entry(folder: Path) -> Json:
     run = checked(read(folder))
-    cells = run.summary["cells"]
-    parts = []
-    for benchmark, length in dict.fromkeys((cell["benchmark"], cell["length"]) for cell in cells):
-        own = [cell for cell in cells if (cell["benchmark"], cell["length"]) == (benchmark, length)]
-        pruned = [cell for cell in own if cell["level_kind"] != "none" and cell.get("status") != "unsupported"]
-        basis = boards.basis_of(run, benchmark, length)
-        samples = len(basis["samples"]) if isinstance(basis["samples"], list) else 0
-        basis["samples"] = digest(json.dumps(basis["samples"]))  # of a thousand samples the list is no small thing
-        parts.append(
-            {
-                "benchmark": str(benchmark),
-                "length": length,
-                "basis": basis,
-                "control": "",
-                "dtype": str(basis["dtype"]),
-                "hardware": run.run.hardware,
-                "samples": samples,
-                "engines": sorted({str(cell["engine"]) for cell in pruned}),
-                "query_modes": sorted({str(cell["query_mode"]) for cell in own}),
-                "floor": any(cell["floor"] for cell in own if cell["level_kind"] == "none" and cell["subset"] is None),
-                "levels": list(dict.fromkeys(level for cell in pruned if (level := level_of(cell)))),
-            }
-        )
-    controls = list(_control_lines(folder))
-    for part in parts:
-        mine = (line for line in controls if (line.benchmark, line.length) == (part["benchmark"], part["length"]))
-        part["control"] = digest(json.dumps(scores_of(mine), sort_keys=True))
-    methods = sorted({str(cell["method"]) for cell in cells})
-    return {"complete": bool(run.summary["complete"]), "methods": methods, "parts": parts}
+    cells, controls = run.summary.cells, list(_control_lines(folder))
+    places = dict.fromkeys((cell.benchmark, cell.length) for cell in cells)
+    parts = [asdict(_part(run, controls, *place)) for place in places]
+    return {"complete": run.summary.complete, "methods": sorted({cell.method for cell in cells}), "parts": parts}
+
+
+def _part(run: Reading, controls: Iterable[Line], benchmark: str, length: int | None) -> Part:
+    own = [cell for cell in run.summary.cells if (cell.benchmark, cell.length) == (benchmark, length)]
+    pruned = [cell for cell in own if cell.level_kind != "none" and cell.status != "unsupported"]
+    control = scores_of(line for line in controls if (line.benchmark, line.length) == (benchmark, length))
+    basis = boards.basis_of(run, benchmark, length)
+    samples = len(basis["samples"]) if isinstance(basis["samples"], list) else 0
+    basis["samples"] = digest(json.dumps(basis["samples"]))  # of a thousand samples the list is no small thing
+    return Part(
+        benchmark=benchmark,
+        length=length,
+        basis=basis,
+        control=digest(json.dumps(control, sort_keys=True)),
+        dtype=str(basis["dtype"]),
+        hardware=run.run.hardware,
+        samples=samples,
+        engines=tuple(sorted({cell.engine for cell in pruned})),
+        query_modes=tuple(sorted({cell.query_mode for cell in own})),
+        levels=tuple(dict.fromkeys(level for cell in pruned if (level := level_of(cell)))),
+        floor=any(cell.floor for cell in own if cell.level_kind == "none" and cell.subset is None),
+    )
 
 
 def _control_lines(folder: Path) -> Iterator[Line]:
@@ -252,24 +247,36 @@ def _board(group: Group) -> Board:
     runs = [one.reading for one in group.entries]
     stamp = tuple(item for one in group.entries for item in one.stamp)
 
-    def make() -> dict[str, Any]:
+    def make() -> Json:
         sound, told = readable(runs)
         board = boards.board_of(sound, group.part.benchmark, group.part.length)
-        kept = {name: [row.to_json() for row in getattr(board, name)] for name in ROWS}
+        rows = Summary(
+            cells=board.cells, ranks=board.ranks, curves=board.curves, pairs=board.pairs, alarms=board.alarms
+        ).to_json()
         left_out = [place for place, run in enumerate(runs) if run not in sound]
-        return {**kept, "notes": [*board.notes, *told], "left out": left_out}
+        return {"rows": rows, "notes": [*board.notes, *told], "left out": left_out}
 
     try:
         kept = cached("board", (*stamp, (group.key, 0, 0)), make)
+        rows = Summary.model_validate(kept["rows"])
     except HarnessError:
         raise
     except Exception as error:  # as in `entry`
         raise HarnessError(f"cannot be shown ({type(error).__name__}: {error})") from error
     basis = group.part.basis
-    where = (str(basis["model"]), group.part.benchmark, group.part.length)
-    sound = [run for place, run in enumerate(runs) if place not in kept["left out"]]
-    rows = {name: [kind.model_validate(row) for row in kept[name]] for name, kind in ROWS.items()}
-    return Board(*where, runs=sound, basis=basis, notes=kept["notes"], **rows)
+    return Board(
+        model=str(basis["model"]),
+        benchmark=group.part.benchmark,
+        length=group.part.length,
+        runs=[run for place, run in enumerate(runs) if place not in kept["left out"]],
+        basis=basis,
+        cells=rows.cells,
+        ranks=rows.ranks,
+        curves=rows.curves,
+        pairs=rows.pairs,
+        alarms=rows.alarms,
+        notes=kept["notes"],
+    )
 
 
 def readable(runs: Sequence[Reading]) -> tuple[list[Reading], list[str]]:

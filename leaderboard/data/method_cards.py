@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from harness.results.method_cards import Card, Option
+from harness.results.schema import VariantFields
 from leaderboard.data.library import Entry
 
 #: values of an option that a plugin's card lists
@@ -16,22 +16,24 @@ MOST_VALUES = 6
 def plugin_cards(entries: Iterable[Entry], known: Iterable[str]) -> list[Card]:
     """Cards of methods that some runs have and ``known`` has not, from the variants in their ``run.json``."""
     known = set(known)
-    variants: dict[str, list[dict[str, Any]]] = {}
+    variants: dict[str, list[VariantFields]] = {}
     for entry in entries:
         if set(entry.methods) - known:
-            for variant in entry.reading.configuration.get("variants") or []:
-                if isinstance(variant, dict) and str(variant.get("method")) not in known:
-                    variants.setdefault(str(variant["method"]), []).append(variant)
+            for variant in entry.reading.configuration.variants:
+                if variant.method not in known:
+                    variants.setdefault(variant.method, []).append(variant)
     return [_plugin(name, some) for name, some in sorted(variants.items())]
 
 
-def _plugin(name: str, variants: Sequence[dict[str, Any]]) -> Card:
-    def seen(field: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(str(variant[field]) for variant in variants if field in variant))
-
-    budgets, phases = seen("budget"), seen("phase")
-    protection = tuple(
-        dict.fromkeys(f"sinks {one.get('sinks')}, window {one.get('window')}" for one in variants if "sinks" in one)
+def _plugin(name: str, variants: Sequence[VariantFields]) -> Card:
+    budgets, phases, protection, positions = (
+        tuple(dict.fromkeys(of(variant) for variant in variants))
+        for of in (
+            lambda one: one.budget,
+            lambda one: one.phase,
+            lambda one: f"sinks {one.sinks}, window {one.window}",
+            lambda one: one.positions,
+        )
     )
     return Card(
         name=name,
@@ -44,25 +46,25 @@ def _plugin(name: str, variants: Sequence[dict[str, Any]]) -> Card:
         extra_pass=False,
         attention_weights=(),
         cost="",
-        budget=budgets[0] if budgets else "",
+        budget=budgets[0],
         budgets=budgets,
         refused={},
         lengths="",
         protection="; ".join(protection),
-        positions=", ".join(seen("positions")),
+        positions=", ".join(positions),
         options=tuple(Option(name=key, default=value, about="") for key, value in _options(variants)),
         aliases={},
         plugin=True,
     )
 
 
-def _options(variants: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+def _options(variants: Sequence[VariantFields]) -> list[tuple[str, str]]:
     """The options of all variants, each with the values that were run."""
     found: dict[str, list[str]] = {}
     for variant in variants:
         try:
-            options = json.loads(variant.get("options") or "{}")
-        except (TypeError, ValueError):
+            options = json.loads(variant.options)
+        except ValueError:
             continue
         for key, value in options.items() if isinstance(options, dict) else ():
             found.setdefault(str(key), []).append(str(value))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
 
 from harness.analysis.boards import Board
 from harness.analysis.run_reader import Reading
@@ -21,9 +20,8 @@ def costs(board: Board) -> dict[str, str]:
     where neither does."""
     found: dict[str, str] = {}
     for run in board.runs:
-        written = run.run.get("method_costs")
-        for method, cost in (written if isinstance(written, dict) else {}).items():
-            found.setdefault(str(method), brief(cost, 120))
+        for method, cost in run.run.method_costs.items():
+            found.setdefault(method, brief(cost, 120))
     here = {card.name: card.cost for card in cards()}
     return {method: found.get(method) or here.get(method) or NOT_STATED for method in _methods(board)}
 
@@ -35,16 +33,14 @@ def stale(board: Board) -> dict[str, str]:
 
 
 def _methods(board: Board) -> Iterable[str]:
-    return dict.fromkeys(str(cell["method"]) for cell in board.cells if cell["level_kind"] != "none")
+    return dict.fromkeys(cell.method for cell in board.cells if cell.level_kind != "none")
 
 
 def _changed(run: Reading, method: str) -> bool:
-    hashes: Any = run.run.get("method_hashes")
-    then = hashes.get(method) if isinstance(hashes, dict) else None
-    variants = run.configuration.get("variants") or []
-    options = {str(one.get("options", "{}")) for one in variants if one.get("method") == method}
-    now = _hash_now(method, str(run.configuration.get("model")), frozenset(options)) if then else None
-    return now is not None and now != as_hashed_now(method, str(then))
+    then = run.run.method_hashes.get(method)
+    options = frozenset(one.options for one in run.configuration.variants if one.method == method)
+    now = _hash_now(method, run.configuration.model, options) if then else None
+    return then is not None and now is not None and now != as_hashed_now(method, then)
 
 
 @cache

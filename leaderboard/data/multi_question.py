@@ -72,15 +72,15 @@ def prefills(lines: Iterable[Line], scores: Mapping[str, float | None]) -> pd.Da
 
 def _named(lines: Iterable[Line]) -> dict[str, _Variant]:
     """The variant of each line, by its label."""
-    some = {line.variant: line.model_dump() for line in lines}
+    some = {line.variant: line for line in lines}
     names = row_names(some.values())
     return {
         variant: _Variant(
             variant,
-            names[variant].removesuffix(f" {line['query_mode']}"),
-            line["method"],
+            names[variant].removesuffix(f" {line.query_mode}"),
+            line.method,
             level_name(level_of(line)),
-            line["query_mode"],
+            line.query_mode,
         )
         for variant, line in some.items()
     }

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from harness.analysis.ranking import curve_name, level_of
+from harness.analysis.ranking import level_of
 from harness.reporting.columns import settings
-from harness.results.schema import Line
-from leaderboard.data.levels import CONTROL, Cell, level_name
+from harness.results.schema import Cell, Line
+from leaderboard.data.levels import CONTROL, level_name
 
 CORRECT = "correct_rollout_"
 #: of :func:`pass_table`, beside what the cells' metrics add to them
@@ -23,7 +23,7 @@ SHARES = ("answered", "at limit", "truncated")
 
 
 def has_passes(cells: Iterable[Cell]) -> bool:
-    return any("pass@1" in cell["metrics"] for cell in cells)
+    return any("pass@1" in cell.metrics for cell in cells)
 
 
 def truncated_shares(lines: Iterable[Line]) -> dict[str, float]:
@@ -41,18 +41,18 @@ def pass_table(cells: Sequence[Cell], truncated: dict[str, float]) -> pd.DataFra
     rollout got right, shares (0 to 1) of answers with a final result, at their limit, and truncated."""
     found = []
     for cell in cells:
-        metrics = cell["metrics"]
-        if cell["subset"] is not None or "pass@1" not in metrics:
+        metrics = cell.metrics
+        if cell.subset is not None or "pass@1" not in metrics:
             continue
         score, error = metrics["pass@1"], metrics.get("pass@1_se")
         found.append(
             {
-                "variant": cell["variant"],
-                "name": curve_name(cell) if level_of(cell) else CONTROL,
+                "variant": cell.variant,
+                "name": cell.curve if level_of(cell) else CONTROL,
                 "level": level_name(level_of(cell)),
-                "removed": cell["removed_mean"],
-                "problems": cell["n"],
-                "rollouts": cell["rollouts"],
+                "removed": cell.removed_mean,
+                "problems": cell.n,
+                "rollouts": cell.rollouts,
                 "pass@1": score,
                 "se": error,
                 "low": None if error is None or score is None else max(0.0, score - error),
@@ -60,8 +60,8 @@ def pass_table(cells: Sequence[Cell], truncated: dict[str, float]) -> pd.DataFra
                 **{k: v for k, v in metrics.items() if k.startswith("pass@") and k not in ("pass@1", "pass@1_se")},
                 **{f"right, rollout {int(k.removeprefix(CORRECT)) + 1}": v for k, v in metrics.items() if _counts(k)},
                 "answered": metrics.get("answered"),
-                "at limit": cell.get("limit_share"),
-                "truncated": truncated.get(cell["variant"], 0.0),
+                "at limit": cell.limit_share,
+                "truncated": truncated.get(cell.variant, 0.0),
             }
         )
     return pd.DataFrame(found, columns=None if found else list(COLUMNS))
@@ -73,5 +73,5 @@ def _counts(metric: str) -> bool:
 
 def sampling(cells: Sequence[Cell]) -> str:
     """Rollouts, sampling and limit, in words."""
-    overall = [{"rollouts": 1, **cell} for cell in cells if cell["subset"] is None and cell["n"]]
+    overall = [cell for cell in cells if cell.subset is None and cell.n]
     return settings(overall[:1], None) if overall else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pandas as pd
 import yaml
@@ -136,13 +136,10 @@ def load(path: Path = FILE) -> Published:
         raise HarnessError(f"{path.name} cannot be read: {error}") from error
 
 
-def table(published: Published, entries: Iterable[Entry], without: Iterable[str] = ()) -> pd.DataFrame:
-    """One row an entry, its fields as columns, the source last; columns that no row fills are left out."""
-    rows: list[dict[str, Any]] = []
-    for entry in entries:
-        fields = {name: value for name, value in entry if name != "source"}
-        rows.append({**fields, "source": published.source(entry)})
-    found = pd.DataFrame(rows).drop(columns=list(without), errors="ignore")
+def table(published: Published, entries: Iterable[Entry]) -> pd.DataFrame:
+    """One row per entry, its fields as columns, the source last; columns that no row fills are left out."""
+    rows = [{**entry.model_dump(exclude={"source"}), "source": published.source(entry)} for entry in entries]
+    found = pd.DataFrame(rows)
     return found[[name for name in found if not found[name].isna().all() and not (found[name] == "").all()]]
 
 

@@ -9,7 +9,7 @@ from harness.analysis.paired_tests import scores_of
 from harness.results.schema import Line
 
 
-class Difference(NamedTuple):
+class SampleDifference(NamedTuple):
     """A sample with the mean score over rollouts of two variants; None where one has none."""
 
     sample_id: str
@@ -22,14 +22,14 @@ class Difference(NamedTuple):
         return None if self.a is None or self.b is None else self.b - self.a
 
 
-def side_by_side(lines: Iterable[Line], a: str, b: str) -> list[Difference]:
+def side_by_side(lines: Iterable[Line], a: str, b: str) -> list[SampleDifference]:
     """All samples of two variants, in the order of the run."""
     kept = [line for line in lines if line.variant in (a, b)]
     subsets = {line.sample_id: line.subset for line in kept}
     one = scores_of(line for line in kept if line.variant == a)
     other = scores_of(line for line in kept if line.variant == b)
     return [
-        Difference(
+        SampleDifference(
             sample,
             subset,
             one[sample].score if sample in one else None,
@@ -39,7 +39,7 @@ def side_by_side(lines: Iterable[Line], a: str, b: str) -> list[Difference]:
     ]
 
 
-def differing(pairs: Iterable[Difference]) -> list[Difference]:
+def differing(pairs: Iterable[SampleDifference]) -> list[SampleDifference]:
     """Those with other scores, the largest loss first, then gains, then samples that only one of the two has."""
     found = [pair for pair in pairs if pair.a != pair.b]
     return sorted(found, key=lambda pair: (pair.change is None, pair.change or 0.0))

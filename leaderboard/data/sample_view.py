@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from harness.analysis.rescore import samples_from_data
 from harness.analysis.run_reader import Reading
 from harness.errors import HarnessError
 from harness.results.mask_file import Shares, StoredMasks, path_of, read
-from harness.results.schema import Line
+from harness.results.schema import Item, Line
 
 
 class Place(NamedTuple):
@@ -146,27 +146,43 @@ def sample_view(run: Reading, sample_id: str, data: Path | None = None) -> Sampl
     masks = read(path)
     if masks.sample_id != sample_id:
         raise HarnessError(f"{path} holds the masks of another sample, {masks.sample_id}")
-    row = run.items.get(sample_id) or {}
+    item = run.items.get(sample_id)
+    texts = _stored(item)
     if masks.tokens is not None:
         tokens, note = masks.tokens, ""
     elif data is None:
         tokens, note = None, _why_no_texts(masks)
     else:
-        sample = _from_data(run, row, masks, data)
-        tokens, note = _texts(sample, masks, lines)
-        texts = {"question": sample.question, "answer_prefix": sample.answer_prefix}
-        row = {**row, **texts, "references": list(sample.references)}
+        sample = _from_data(run, item, masks, data)
+        texts = _Texts(tuple(sample.references), sample.question, sample.answer_prefix)
+        tokens, note = _token_texts(sample, masks, lines)
     return SampleView(
         Place(sample_id, lines[0].benchmark, lines[0].subset, lines[0].length),
         _variants(masks, lines),
-        _strings(row.get("references")),
-        _string(row.get("question")),
-        _string(row.get("answer_prefix")),
+        *texts,
         tokens,
         note,
         masks.prefix,
         masks.about.cut,
         masks,
+    )
+
+
+class _Texts(NamedTuple):
+    """What a run or its data say of a sample; None where they do not."""
+
+    references: tuple[str, ...] | None = None
+    question: str | None = None
+    answer_prefix: str | None = None
+
+
+def _stored(item: Item | None) -> _Texts:
+    if item is None:
+        return _Texts()
+    return _Texts(
+        tuple(item.references) if item.holds("references") else None,
+        item.question if item.holds("question") else None,
+        item.answer_prefix if item.holds("answer_prefix") else None,
     )
 
 
@@ -205,15 +221,15 @@ def _why_no_texts(masks: StoredMasks) -> str:
     )
 
 
-def _from_data(run: Reading, row: dict[str, Any], masks: StoredMasks, data: Path) -> Sample:
+def _from_data(run: Reading, item: Item | None, masks: StoredMasks, data: Path) -> Sample:
     try:
         benchmark = benchmarks.registry.get(masks.about.benchmark)
-        return samples_from_data(run, benchmark, [row], data)[masks.sample_id]
+        return samples_from_data(run, benchmark, [item] if item else [], data)[masks.sample_id]
     except (BenchmarkError, OSError, KeyError, TypeError) as error:
         raise HarnessError(f"--data {data} does not give the context of {masks.sample_id}: {error}") from error
 
 
-def _texts(sample: Sample, masks: StoredMasks, lines: Sequence[Line]) -> tuple[tuple[str, ...] | None, str]:
+def _token_texts(sample: Sample, masks: StoredMasks, lines: Sequence[Line]) -> tuple[tuple[str, ...] | None, str]:
     """Token texts of a context that is not stored with its run, or why there are none."""
     if masks.lengths is None or masks.about.cut:
         return None, _why_no_texts(masks)
@@ -242,11 +258,3 @@ def split(text: str, lengths: Sequence[int], prefix: int) -> tuple[str, ...] | N
                 start += length
             return tuple(found)
     return None
-
-
-def _string(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _strings(value: Any) -> tuple[str, ...] | None:
-    return tuple(map(str, value)) if isinstance(value, list) else None

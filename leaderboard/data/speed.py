@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from harness.analysis.ranking import curve_name
 from harness.analysis.summary import removed_of
 from harness.results.schema import AVERAGED, Line
 from leaderboard.data.levels import CONTROL
@@ -49,7 +48,7 @@ def measured(lines: Iterable[Line], figure: Figure) -> pd.DataFrame:
     rows = []
     for variant, some in by_variant.items():
         values, line = [value for value, _, _ in some], some[0][2]
-        curve = CONTROL if line.level_kind == "none" else curve_name(line.model_dump())
+        curve = CONTROL if line.level_kind == "none" else line.curve
         removed = fmean(fraction for _, fraction, _ in some)
         samples = len({one.sample_id for _, _, one in some})
         rows.append([curve, line.method, variant, removed, fmean(values), min(values), max(values), samples])

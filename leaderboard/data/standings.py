@@ -9,8 +9,9 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from harness.analysis.boards import Board
-from harness.analysis.ranking import curve_name, is_partial, level_of
-from leaderboard.data.levels import Cell, Level, row_names
+from harness.analysis.ranking import is_partial, level_of
+from harness.results.schema import Cell
+from leaderboard.data.levels import Level, row_names
 
 #: removed fractions at which all curves are read off
 AT = (0.5, 0.75)
@@ -53,7 +54,7 @@ class Standing:
 
     @property
     def floor(self) -> bool:
-        return any(cell["floor"] for cell in self.cells)
+        return any(cell.floor for cell in self.cells)
 
     @property
     def overall(self) -> float | None:
@@ -99,35 +100,36 @@ def standings(
     Ranks are those of all that ran, whatever ``shows`` leaves out; curves pruned with the question in view come after
     the others, as they are ranked apart. ``stale`` has a remark by method.
     """
-    ranked = {row["variant"]: row for row in board.ranks}
-    areas = {variant: curve for curve in board.curves for variant in curve["variants"]}
+    ranked = {row.variant: row for row in board.ranks}
+    areas = {variant: curve for curve in board.curves for variant in curve.variants}
     alarms: dict[str, list[str]] = {}
     for alarm in board.alarms:
-        alarms.setdefault(str(alarm["variant"]), []).append(ALARMS.get(alarm["kind"], f"{alarm['kind']} alarm"))
+        alarms.setdefault(str(alarm.variant), []).append(ALARMS.get(alarm.kind, f"{alarm.kind} alarm"))
     found = []
     for cells in _curves(board, shows):
-        curve = areas.get(cells[0]["variant"], {})
+        first = cells[0]
+        curve = areas.get(first.variant)
         read = {removed: _claimed(cells, removed) for removed in AT}
         at_level = [cell for cell in cells if level is not None and level_of(cell) == level]
         names = row_names(at_level)
         shown: Sequence[Cell | None] = at_level or [None]
         for here in shown:
-            rank = ranked.get(here["variant"], {}) if here else {}
+            rank = ranked.get(here.variant) if here else None
             told = _alarmed(cells, here, alarms)
-            told += [stale[cells[0]["method"]]] if stale and cells[0]["method"] in stale else []
+            told += [stale[first.method]] if stale and first.method in stale else []
             found.append(
                 Standing(
-                    name=names[here["variant"]] if here else curve_name(cells[0]),
-                    curve=curve_name(cells[0]),
-                    method=cells[0]["method"],
+                    name=names[here.variant] if here else first.curve,
+                    curve=first.curve,
+                    method=first.method,
                     cells=tuple(cells),
                     cell=here,
-                    rank=rank.get("rank"),
-                    tie=bool(rank.get("tie")),
-                    why=rank.get("unranked") if here else None,
+                    rank=rank.rank if rank else None,
+                    tie=bool(rank and rank.tie),
+                    why=rank.unranked if rank else None,
                     read_off=read,
-                    area=curve.get("area"),
-                    no_area=curve.get("why"),
+                    area=curve.area if curve else None,
+                    no_area=curve.why if curve else None,
                     remarks=[*_remarks(cells, here), *told],
                 )
             )
@@ -137,41 +139,41 @@ def standings(
 def _curves(board: Board, shows: Callable[[Cell], bool]) -> list[list[Cell]]:
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in board.cells:
-        if cell["subset"] is None and cell["level_kind"] != "none" and shows(cell):
-            unsupported = cell["variant"] if cell.get("status") == "unsupported" else ""
-            groups.setdefault((curve_name(cell), unsupported), []).append(cell)
+        if cell.subset is None and cell.level_kind != "none" and shows(cell):
+            unsupported = cell.variant if cell.status == "unsupported" else ""
+            groups.setdefault((cell.curve, unsupported), []).append(cell)
     return list(groups.values())
 
 
 def _claimed(cells: Sequence[Cell], removed: float) -> ReadOff | None:
     """Nothing is read off a curve with a cell at the floor, a mean of some subsets, or samples that were not run."""
-    if any(cell["floor"] or is_partial(cell) or cell["n_failed"] for cell in cells):
+    if any(cell.floor or is_partial(cell) or cell.n_failed for cell in cells):
         return None
-    known = [(c["removed_mean"], c["score"]) for c in cells if None not in (c["removed_mean"], c["score"])]
+    known = [(c.removed_mean, c.score) for c in cells if c.removed_mean is not None and c.score is not None]
     return read_off(known, removed)
 
 
 def _remarks(cells: Sequence[Cell], here: Cell | None) -> list[str]:
-    first = cells[0]
-    found = [str(first["note"])] if "note" in first else []
-    found += ["floor"] if any(cell["floor"] for cell in cells) else []
-    bound = [cell for cell in cells if cell["bound_by"]]
+    found = [cells[0].note] if cells[0].note else []
+    found += ["floor"] if any(cell.floor for cell in cells) else []
+    bound = [cell for cell in cells if cell.bound_by]
     if bound:
         found.append("bound by protection" + ("" if here in bound or len(bound) == len(cells) else " at some levels"))
-    failed = sum(cell["n_failed"] for cell in cells)
+    failed = sum(cell.n_failed for cell in cells)
     return found + ([f"{failed} not run"] if failed else [])
 
 
 def _alarmed(cells: Sequence[Cell], here: Cell | None, alarms: Mapping[str, list[str]]) -> list[str]:
     """Each alarm on a curve once: as it is where it is on the row's own level, else with word that it is not."""
-    own = set(alarms.get(here["variant"], [])) if here else set()
-    every = dict.fromkeys(text for cell in cells for text in alarms.get(cell["variant"], []))
+    own = set(alarms.get(here.variant, [])) if here else set()
+    every = dict.fromkeys(text for cell in cells for text in alarms.get(cell.variant, []))
     return [text if text in own else f"{text} at some levels" for text in every]
 
 
 def _place(row: Standing) -> tuple[Any, ...]:
-    apart = row.cells[0]["query_mode"] != "agnostic", row.cells[0]["query_mode"]
-    score = row.cell["score"] if row.cell else None
+    mode = row.cells[0].query_mode
+    apart = mode != "agnostic", mode
+    score = row.cell.score if row.cell else None
     shown = row.overall if score is None else score
     more = -(row.overall or 0.0), row.name
     return *apart, row.rank is None, row.rank or 0, row.cell is None, shown is None, -(shown or 0.0), *more

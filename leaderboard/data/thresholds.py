@@ -16,10 +16,10 @@ from harness.analysis.boards import Board
 from harness.analysis.ranking import level_of
 from harness.analysis.summary import removed_of
 from harness.reporting.board_tables import difference
-from harness.results.schema import AVERAGED, Line
+from harness.results.schema import AVERAGED, Cell, Line
 from harness.results.score_histograms import Histogram, Told, told
 from leaderboard.data.histograms import Prompt, Source
-from leaderboard.data.levels import Cell, exact
+from leaderboard.data.levels import exact
 
 #: of :func:`measured_points`
 POINTS = ["name", "tau", "removed", "score", "low", "high", "full"]
@@ -128,25 +128,25 @@ def budget_cells(cells: Iterable[Cell], method: str, options: str) -> list[Cell]
     own = [
         cell
         for cell in cells
-        if (cell["subset"], cell["method"], cell["options"]) == (None, method, options)
+        if (cell.subset, cell.method, cell.options) == (None, method, options)
         and level_of(cell) is not None
-        and None not in (cell["removed_mean"], cell["score"])
+        and None not in (cell.removed_mean, cell.score)
     ]
-    return own if len({cell["budget"] for cell in own}) > 1 else []
+    return own if len({cell.budget for cell in own}) > 1 else []
 
 
 def budget_pairs(board: Board, variants: set[str]) -> list[dict[str, str | int]]:
     """The paired differences of two budgets at one level."""
     return [
         {
-            "level": exact((pair["asked"]["kind"], pair["asked"]["value"])),
-            "a": pair["a"],
-            "b": pair["b"],
+            "level": exact((pair.asked.kind, pair.asked.value)),
+            "a": pair.a,
+            "b": pair.b,
             "a − b": difference(pair),
-            "samples": pair["n"],
+            "samples": pair.n,
         }
         for pair in board.pairs
-        if pair["against"] == "level" and {pair["a"], pair["b"]} <= variants
+        if pair.against == "level" and {pair.a, pair.b} <= variants
     ]
 
 
@@ -155,19 +155,20 @@ def measured_points(boards: Mapping[str, Board], source: Source, by_subset: bool
     :data:`POINTS`; ``full`` is the control's score."""
     found = []
     for place, board in boards.items():
-        full = {cell["subset"]: cell["score"] for cell in board.cells if cell["level_kind"] == "none"}
+        full = {cell.subset: cell.score for cell in board.cells if cell.level_kind == "none"}
         for cell in board.cells:
-            run = (cell["budget"], cell["level_kind"], cell["phase"], cell["query_mode"])
+            run, tau = (cell.budget, cell.level_kind, cell.phase, cell.query_mode), cell.level
             if (
                 run != ("threshold", "threshold", "prefill", "agnostic")
-                or (cell["subset"] is not None) != by_subset
-                or Source.of_cell(cell) != source
-                or None in (cell["removed_mean"], cell["score"])
-                or not math.isfinite(tau := float(cell["level"]))
+                or (cell.subset is not None) != by_subset
+                or Source.of(cell) != source
+                or None in (cell.removed_mean, cell.score)
+                or tau is None
+                or not math.isfinite(tau)
             ):
                 continue
-            name = _joined(place, cell["subset"], len(boards)) if by_subset else place
-            figures = (cell["removed_mean"], cell["score"], cell["low"], cell["high"], full.get(cell["subset"]))
+            name = _joined(place, cell.subset, len(boards)) if cell.subset is not None else place
+            figures = (cell.removed_mean, cell.score, cell.low, cell.high, full.get(cell.subset))
             found.append((name, tau, *figures))
     table = pd.DataFrame(found, columns=POINTS).astype(dict.fromkeys(POINTS[1:], float))
     return table.sort_values("tau", kind="stable", ignore_index=True)

@@ -128,7 +128,7 @@ def fixed_budgets(boards: Boards, source: Source) -> None:
         shown += 1
         st.markdown(f"**{plain(place)}**")
         st.altair_chart(budget_chart(cells, control_of(board.cells)), key=f"budgets {shown}")
-        rows = thresholds.budget_pairs(board, {cell["variant"] for cell in cells})
+        rows = thresholds.budget_pairs(board, {cell.variant for cell in cells})
         if rows:
             st.dataframe(rows, hide_index=True, key=f"budget pairs {shown}")
     if shown:

@@ -23,7 +23,7 @@ def page() -> None:
 def _sections(view: View, group: Group) -> None:
     board, lines = view.library.board(group), lines_of(group)
     cells = [cell for cell in board.cells if view.shows(cell)]
-    overall = [cell for cell in cells if cell["subset"] is None and cell.get("status") != "unsupported"]
+    overall = [cell for cell in cells if cell.subset is None and cell.status != "unsupported"]
     seed, methods = board.runs[0].seed, view.library.methods
     level = benchmark_sections.choose_level(overall)
 
@@ -42,7 +42,7 @@ def _sections(view: View, group: Group) -> None:
             benchmark_extras.several_questions(overall, level, lines, seed, methods)
     with guarded("The correlation of methods"):
         benchmark_sections.by_sample(cells, overall, lines, level)
-    missing = [f"{cell['variant']}: {cell['note']}" for cell in cells if cell.get("status") == "unsupported"]
+    missing = [f"{cell.variant}: {cell.note}" for cell in cells if cell.status == "unsupported"]
     if missing:
         st.caption(f"Not run: {plain('; '.join(missing))}.")
 

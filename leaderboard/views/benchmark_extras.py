@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from harness.results.schema import Line
+from harness.results.schema import Alarm, Cell, Line
 from leaderboard.charts.fidelity import fidelity_chart
 from leaderboard.charts.multi_question import prefill_chart, question_chart
 from leaderboard.charts.pass_at_k import pass_chart
 from leaderboard.data import multi_question, pass_at_k
 from leaderboard.data.fidelity import FIGURES, fidelity
-from leaderboard.data.levels import CONTROL, Alarm, Cell, level_name, levels
+from leaderboard.data.levels import CONTROL, at_level, level_name, levels, one_level
 from leaderboard.escaping import plain
-from leaderboard.views.benchmark_sections import at_level, one_level
 from leaderboard.views.layout import current_theme
 
 
@@ -43,8 +42,8 @@ def rollouts(overall: Sequence[Cell], lines: Sequence[Line], alarms: Sequence[Al
     if sampling:
         st.caption(plain(sampling))
     for alarm in alarms:
-        if alarm["kind"] in ("truncated", "answer_limit"):
-            st.warning(plain(alarm["text"]), icon=":material/content_cut:")
+        if alarm.kind in ("truncated", "answer_limit"):
+            st.warning(plain(alarm.text), icon=":material/content_cut:")
     table = pass_at_k.pass_table(overall, pass_at_k.truncated_shares(lines))
     st.altair_chart(pass_chart(table, current_theme()), key="passes")
     number = st.column_config.NumberColumn
@@ -80,7 +79,7 @@ def several_questions(
         level = one_level(names, level)
         cells = at_level(cells, level)
         st.markdown(f"At level **{plain(level)}**.")
-    scores = {cell["variant"]: cell["score"] for cell in cells}
+    scores = {cell.variant: cell.score for cell in cells}
     own = [line for line in lines if line.variant in scores]
     by_question = multi_question.by_question(own, seed)
     if by_question.empty:

@@ -8,13 +8,13 @@ import pandas as pd
 import streamlit as st
 
 from harness.analysis.paired_tests import scores_of
-from harness.results.schema import Line
+from harness.results.schema import Cell, Line
 from leaderboard.charts.differences import difference_charts
 from leaderboard.charts.method_correlation import correlation_chart
 from leaderboard.data.differences import (
     OUTLIER,
     SUBSET,
-    Difference,
+    ColumnDifference,
     columns_of,
     difference_table,
     differences_of,
@@ -22,7 +22,7 @@ from leaderboard.data.differences import (
     titles,
     without_outlier,
 )
-from leaderboard.data.levels import EVERY, Cell, at_level, level_name, levels, one_level, row_names
+from leaderboard.data.levels import EVERY, at_level, level_name, levels, one_level, row_names
 from leaderboard.data.library import Group
 from leaderboard.data.method_correlation import MEASURES, SAME, method_correlation
 from leaderboard.escaping import plain
@@ -53,7 +53,7 @@ def by_subset(view: View, group: Group, cells: Sequence[Cell]) -> None:
         st.info("The full cache was not run here, so there is nothing to take differences from.")
         return
     there = {row.variant for row in rows}
-    lacking = [cell["variant"] for cell in cells if cell["variant"] not in there]
+    lacking = [cell.variant for cell in cells if cell.variant not in there]
     if lacking:
         st.info(f"These variants are in the summary, but not in samples.jsonl: {plain(', '.join(lacking), 600)}.")
     table = difference_table(rows, cells, titles(wanted, rows))
@@ -66,7 +66,7 @@ def by_subset(view: View, group: Group, cells: Sequence[Cell]) -> None:
         st.dataframe(table[names], hide_index=True, key="heat table")
 
 
-def _legend(rows: Sequence[Difference]) -> Iterator[str]:
+def _legend(rows: Sequence[ColumnDifference]) -> Iterator[str]:
     yield "First row: the full cache’s own scores; others: the mean paired difference from it in points."
     yield (
         "≈ and grey: a tie, by the cell’s own 95 % interval and paired p; in the column of all samples by p after "
@@ -90,13 +90,13 @@ def by_length(view: View, group: Group, level: str) -> None:
     if len(several) < 2:
         return
     st.subheader("By length", anchor=False)
-    rows: list[Difference] = []
+    rows: list[ColumnDifference] = []
     places: dict[str, list[tuple[str, str, str]]] = {}
     cells: dict[str, Cell] = {}
     for one in several:
-        found: list[Difference] = []
+        found: list[ColumnDifference] = []
         with guarded(one.title):
-            here = [cell for cell in view.library.board(one).cells if cell["subset"] is None and view.shows(cell)]
+            here = [cell for cell in view.library.board(one).cells if cell.subset is None and view.shows(cell)]
             wanted = [column for column in columns_of(view.library, one) if column.kind != SUBSET]
             found = differences_of(view.library, one, wanted)
         if not found:
@@ -106,8 +106,8 @@ def by_length(view: View, group: Group, level: str) -> None:
         for kind, name, title in titles(wanted, found):
             places.setdefault(name, []).append((kind, f"{name} @ {one.key}", f"{title}, {length}"))
         for cell in here:
-            if cell.get("status") != "unsupported":
-                cells.setdefault(cell["variant"], cell)
+            if cell.status != "unsupported":
+                cells.setdefault(cell.variant, cell)
     table = difference_table(
         rows, at_level(list(cells.values()), level), [one for some in places.values() for one in some]
     )
@@ -137,8 +137,8 @@ def by_sample(cells: Sequence[Cell], overall: Sequence[Cell], lines: Sequence[Li
         measure = st.segmented_control("Measure", list(MEASURES), default=SAME, key="alike", bind="query-params")
     measure = measure if measure in MEASURES else SAME
     some = at_level(overall, at if at in names else start)
-    usable = {cell["subset"] for cell in cells if cell["level_kind"] == "none" and not cell["floor"]} - {None}
-    by_variant: dict[str, list[Line]] = {cell["variant"]: [] for cell in some}
+    usable = {cell.subset for cell in cells if cell.level_kind == "none" and not cell.floor} - {None}
+    by_variant: dict[str, list[Line]] = {cell.variant: [] for cell in some}
     for line in lines:
         if line.variant in by_variant and line.subset in usable:
             by_variant[line.variant].append(line)

@@ -70,7 +70,7 @@ def _has_masks(run: Reading) -> bool:
 def _variants(view: View, lines: Sequence[Line]) -> tuple[str | None, list[str]]:
     """The control, and one or two pruned variants by two boxes."""
     control, pruned = variants_of(lines)
-    passing = {line.variant for line in lines if view.shows(line.model_dump())}
+    passing = {line.variant for line in lines if view.shows(line)}
     pruned = [label for label in pruned if label in passing]
     if not pruned:
         return control, []
@@ -99,14 +99,13 @@ def _sample(lines: Sequence[Line], masked: set[str]) -> str:
 
 def _asked(run: Reading, sample: str) -> None:
     """Question and references, where the run stores them."""
-    row = run.items.get(sample) or {}
-    references = row.get("references")
-    if isinstance(references, list) and references:
+    item = run.items.get(sample)
+    if item and item.references:
         st.markdown("**Right answers**")
-        _letters("  |  ".join(brief(one, 500) for one in references[:20]))
-    if isinstance(row.get("question"), str) and row["question"].strip():
+        _letters("  |  ".join(brief(one, 500) for one in item.references[:20]))
+    if item and item.question.strip():
         st.markdown("**Question**")
-        _letters(row["question"] + str(row.get("answer_prefix") or ""))
+        _letters(item.question + item.answer_prefix)
 
 
 def _answers(own: Sequence[Line], shown: Sequence[str]) -> None:

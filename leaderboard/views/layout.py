@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from harness.errors import HarnessError
+from harness.results.schema import VariantFields
 from leaderboard.charts.theme import DARK, LIGHT, Theme
 from leaderboard.data.discovery import stamps
 from leaderboard.data.library import Group, Library, distinct, open_library
@@ -40,14 +41,14 @@ class View:
     query: str = ALL
     saving: str = ALL
 
-    def shows(self, cell: dict[str, Any]) -> bool:
-        """Whether a cell passes the filters; the control always does."""
-        if cell["level_kind"] == "none":
+    def shows(self, cell: VariantFields) -> bool:
+        """Whether a cell or a line passes the filters; the control always does."""
+        if cell.level_kind == "none":
             return True
         return (
-            (not self.methods or cell["method"] in self.methods)
-            and self.query in (ALL, cell["query_mode"])
-            and self.saving in (ALL, SAVINGS.get(cell["engine"]))
+            (not self.methods or cell.method in self.methods)
+            and self.query in (ALL, cell.query_mode)
+            and self.saving in (ALL, SAVINGS.get(cell.engine))
         )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import streamlit as st
 
 from harness.analysis.boards import Board
+from harness.results.schema import Cell
 from leaderboard.charts.curves import MOST_BRIGHT, curve_chart, points
 from leaderboard.data import method_code
 from leaderboard.data.levels import Level, exact
@@ -20,7 +20,7 @@ from leaderboard.views.overview_table import counted, show_table
 #: boards shown at first, and more with each press of the button
 FEW = 4
 #: the level that is ranked where a board has it
-USUAL = ("removed", 0.5)
+USUAL: Level = ("removed", 0.5)
 SHOWN = "boards"
 
 
@@ -43,7 +43,7 @@ def page() -> None:
 def _controls(view: View) -> tuple[bool, Level | None]:
     """A log axis or not, and the level that is ranked."""
     levels = {exact(level): level for group in view.groups for part in group.parts for level in part.levels}
-    texts = sorted(levels, key=lambda text: (levels[text][0] != "removed", str(levels[text][0]), _size(levels[text])))
+    texts = sorted(levels, key=lambda text: (levels[text][0] != "removed", levels[text][0], levels[text][1]))
     usual = texts.index(exact(USUAL)) if exact(USUAL) in texts else len(texts) // 2
     left, right = st.columns([1, 3], vertical_alignment="bottom")
     with left:
@@ -59,13 +59,6 @@ def _controls(view: View) -> tuple[bool, Level | None]:
     with right:
         log = st.toggle("Log axis of the compression factor", key="log", bind="query-params")
     return log, levels.get(chosen or "")
-
-
-def _size(level: Level) -> float:
-    try:
-        return float(level[1])
-    except (TypeError, ValueError):
-        return 0.0
 
 
 def _count(there: int) -> int:
@@ -98,7 +91,7 @@ def _shown(view: View, group: Group, name: str, log: bool, level: Level | None) 
 
 def _facts(board: Board) -> str:
     """What all of the board shares, on one line."""
-    basis, count = board.basis, max((cell["n"] for cell in board.cells if cell["subset"] is None), default=0)
+    basis, count = board.basis, max((cell.n for cell in board.cells if cell.subset is None), default=0)
     told = [f"{count:,} samples", f"{basis['dtype']} on {basis['device']}", f"kernel {basis['attention kernel']}"]
     told += [f"phase {basis['phase']}", f"question in view: {_in_view(basis['query mode'])}", f"seed {basis['seed']}"]
     names = ", ".join(run.name for run in board.runs)
@@ -112,13 +105,13 @@ def _in_view(mode: object) -> str:
 def _chart(
     board: Board,
     group: Group,
-    cells: Sequence[dict[str, Any]],
+    cells: Sequence[Cell],
     rows: Sequence[Standing],
     log: bool,
     methods: Sequence[str],
 ) -> None:
     curves = {row.curve: row for row in rows}.values()  # of a curve with several rows one is enough
-    drawn = [row for row in curves if not row.floor and any(cell["score"] is not None for cell in row.cells)]
+    drawn = [row for row in curves if not row.floor and any(cell.score is not None for cell in row.cells)]
     bright = None
     if len(drawn) > MOST_BRIGHT:
         best = sorted(drawn, key=lambda row: -1.0 if row.overall is None else row.overall, reverse=True)
@@ -138,9 +131,9 @@ def _chart(
         told.insert(0, "Click a name in the legend to single it out, shift-click for more, double-click for all.")
     if bright is not None:
         told.insert(0, f"The {MOST_BRIGHT} best curves at 50 and 75 % removed stand out.")
-    if any(cell["bound_by"] for cell in cells):
+    if any(cell.bound_by for cell in cells):
         told.append("Hollow: protection kept more than was asked for.")
-    if any(cell["floor"] for cell in cells if cell["subset"] is None):
+    if any(cell.floor for cell in cells if cell.subset is None):
         told.append("Grey: at the floor, where the full cache itself is at chance or under 20, so nothing is claimed.")
     st.caption(" ".join(told))
 

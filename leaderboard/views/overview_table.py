@@ -13,6 +13,7 @@ import streamlit as st
 from harness.analysis.boards import Board
 from harness.analysis.ranking import is_partial
 from harness.reporting import render
+from harness.results.schema import Cell
 from leaderboard.data import method_code
 from leaderboard.data.levels import CONTROL, Level, control_of, exact
 from leaderboard.data.library import Group
@@ -23,6 +24,8 @@ from leaderboard.escaping import brief, plain
 MOST_ROWS = 30
 NOT_MEASURED = "not measured"
 SCORE = "Score"
+#: of the table: a cell by the name of its column
+Row = dict[str, float | str | None]
 
 
 def counted(count: int, what: str) -> str:
@@ -31,7 +34,7 @@ def counted(count: int, what: str) -> str:
 
 def show_table(board: Board, group: Group, rows: Sequence[Standing], level: Level | None) -> None:
     partial = next((cell for cell in board.cells if is_partial(cell)), None)
-    named = f"Mean of {partial['n_subsets']} of {partial['of_subsets']}" if partial else SCORE
+    named = f"Mean of {partial.n_subsets} of {partial.of_subsets}" if partial else SCORE
     costs, memory = method_code.costs(board), _memory(board)
     control = control_of(board.cells)
     table = [] if control is None else [_control_row(control, named)]
@@ -86,19 +89,19 @@ def _columns(named: str, level: Level | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _control_row(cell: dict[str, Any], named: str) -> dict[str, Any]:
+def _control_row(cell: Cell, named: str) -> Row:
     removed = {"Removed": 0.0, "× smaller": 1.0}
-    figures = {named: cell["score"], "95 %": _interval(cell), **removed, "At 50 %": None, "At 75 %": None, "Area": None}
+    figures = {named: cell.score, "95 %": _interval(cell), **removed, "At 50 %": None, "At 75 %": None, "Area": None}
     return {"Rank": None, "Method": CONTROL, **figures, "Remarks": "the control", "Cost": None, "Cache": None}
 
 
-def _row(row: Standing, named: str, costs: dict[str, str], memory: dict[str, float]) -> dict[str, Any]:
-    cell = row.cell or {}
-    removed = cell.get("removed_mean")
+def _row(row: Standing, named: str, costs: dict[str, str], memory: dict[str, float]) -> Row:
+    cell = row.cell
+    removed = cell.removed_mean if cell else None
     return {
         "Rank": None if row.rank is None else f"{row.rank} =" if row.tie else str(row.rank),
         "Method": brief(row.name, 100),
-        named: cell.get("score"),
+        named: cell.score if cell else None,
         "95 %": _interval(cell) if cell else None,
         "Removed": removed,
         "× smaller": 1 / (1 - removed) if removed is not None and removed < 1 else None,
@@ -106,7 +109,7 @@ def _row(row: Standing, named: str, costs: dict[str, str], memory: dict[str, flo
         "Area": row.area,
         "Remarks": brief("; ".join(row.remarks)) or None,
         "Cost": costs.get(row.method, method_code.NOT_STATED),
-        "Cache": _mebibytes(memory.get(cell.get("variant", ""))),
+        "Cache": _mebibytes(memory.get(cell.variant) if cell else None),
     }
 
 
@@ -114,8 +117,8 @@ def _read(one: ReadOff | None) -> str | None:
     return None if one is None else str(one)
 
 
-def _interval(cell: dict[str, Any]) -> str | None:
-    return None if cell["low"] is None or cell["high"] is None else f"{cell['low']:.1f}–{cell['high']:.1f}"
+def _interval(cell: Cell) -> str | None:
+    return None if cell.low is None or cell.high is None else f"{cell.low:.1f}–{cell.high:.1f}"
 
 
 def _mebibytes(count: float | None) -> str:
@@ -124,7 +127,7 @@ def _mebibytes(count: float | None) -> str:
 
 def _memory(board: Board) -> dict[str, float]:
     """Mean bytes of the cache by variant, of engines that really drop pairs."""
-    if all(cell["engine"] == "masked" for cell in board.cells):
+    if all(cell.engine == "masked" for cell in board.cells):
         return {}
     found: dict[str, list[int]] = {}
     for line in (line for run in board.runs for line in run.lines):
@@ -145,13 +148,13 @@ def _said(board: Board, rows: Sequence[Standing], level: Level | None) -> Iterab
         yield f"Not ranked: {plain(', '.join(names), 600)}."
     if any(row.tie and row.rank for row in rows):
         yield "“=” behind a rank: a tie with the best, by the paired test. With few samples that is not equality."
-    measured = [cell for cell in board.cells if cell["subset"] is None and cell["low"] is not None]
-    if any(cell["low"] == cell["high"] for cell in measured):
+    measured = [cell for cell in board.cells if cell.subset is None and cell.low is not None]
+    if any(cell.low == cell.high for cell in measured):
         yield (
             "An interval of no width: all samples have the same score. Bootstrap intervals are too narrow where "
             "samples are few and a score is near 0 or 100."
         )
-    modes = dict.fromkeys(row.cells[0]["query_mode"] for row in rows)
+    modes = dict.fromkeys(row.cells[0].query_mode for row in rows)
     if len(modes) > 1:
         yield f"Ranked apart by what was in view while pruning: {plain(', '.join(map(str, modes)))}."
     areas = dict.fromkeys(row.no_area for row in rows if row.no_area)

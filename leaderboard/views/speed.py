@@ -26,7 +26,7 @@ def _figures(view: View, group: Group) -> None:
         line
         for run in board.runs
         for line in run.lines
-        if (line.benchmark, line.length) == (part.benchmark, part.length) and view.shows(line.model_dump())
+        if (line.benchmark, line.length) == (part.benchmark, part.length) and view.shows(line)
     ]
     st.caption(f"Hardware: {plain(part.hardware)}. Number type: {plain(part.dtype)}.")
     missing = []

@@ -11,12 +11,13 @@ import altair as alt
 from harness.analysis.boards import board_of
 from harness.analysis.run_reader import read
 from harness.config.variants import Variant
+from harness.results.schema import Cell
 from leaderboard.charts import curves as charts
 from leaderboard.charts.curves import curve_chart, points
 from tests.harness.made_runs import FULL, both, lines_of, write_run
 
 
-def cells(path: Path, control: float = 100, **more: Any) -> list[dict[str, Any]]:
+def cells(path: Path, control: float = 100, **more: Any) -> list[Cell]:
     lines = lines_of(FULL, both(control))
     for method, level in product(("knorm", "random"), (0.25, 0.5, 0.75)):
         lines += lines_of(Variant(method, "head", "removed", level), both(control * (1 - level)), **more)
@@ -89,17 +90,14 @@ def test_the_floor_is_grey_points_without_a_line(tmp_path: Path) -> None:
 
 
 def test_a_mean_of_some_subsets_is_called_that(tmp_path: Path) -> None:
-    some = [{**cell, "of_subsets": 13} if cell["subset"] is None else cell for cell in cells(tmp_path)]
+    some = [cell.model_copy(update={"of_subsets": 13}) for cell in cells(tmp_path)]
     (line,) = layers(valid(curve_chart(some, log=False)), "line")
     assert line["encoding"]["y"]["title"] == "mean of 2 of 13 subsets"
 
 
 def test_points_without_a_figure_are_left_out(tmp_path: Path) -> None:
     found = cells(tmp_path)
-    overall = [cell for cell in found if cell["subset"] is None]
-    overall[1]["score"], overall[2]["removed_mean"] = None, 1.0
-    assert set(points(found)["variant"]) == {cell["variant"] for cell in overall} - {
-        overall[1]["variant"],
-        overall[2]["variant"],
-    }
+    overall = [cell for cell in found if cell.subset is None]
+    overall[1].score, overall[2].removed_mean = None, 1.0
+    assert list(points(found)["variant"]) == [overall[0].variant, *(cell.variant for cell in overall[3:])]
     assert points([]).empty

@@ -7,24 +7,38 @@ from typing import Any
 
 import pytest
 
+from harness.config.variants import Variant
 from harness.results.method_cards import cards
+from harness.results.schema import Cell
 from leaderboard.data.criteria import NOT_MEASURED, curves, fidelity_group, kl, rows, score
-from leaderboard.data.levels import Cell
 from leaderboard.data.library import open_library
 from tests.harness.made_runs import FULL, KNORM, both, lines_of, write_run
 
 
 def cell(variant: str, removed: float, value: float | None, **more: Any) -> Cell:
     method, budget = (*variant.split(" "), "none")[:2]
-    return {
-        **{"variant": variant, "method": method, "budget": budget, "subset": None, "level_kind": "removed"},
-        **{"score": value, "removed_mean": removed, "n_failed": 0, "floor": False, "of_subsets": None},
-        **{"n_subsets": 1, "metrics": {}, **more},
-    }
+    fields = Variant(method, budget, "removed" if removed else "none", removed or None).fields()
+    figures = {"score": value, "removed_mean": removed, "removed_min": removed, "removed_max": removed}
+    return Cell(
+        **{
+            **fields,
+            "variant": variant,
+            "benchmark": "toy",
+            "subset": None,
+            "length": None,
+            "n_subsets": 1,
+            **figures,
+            **more,
+        }
+    )
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"n_failed": 1}, {"floor": True}, {"of_subsets": 13}, {"status": "unsupported"}, {"subset": "red"}]
+    "wrong",
+    [
+        *({"n_failed": 1}, {"floor": True}, {"of_subsets": 13}, {"subset": "red"}),
+        {"status": "unsupported", "note": "prefill only"},
+    ],
 )
 def test_a_cell_that_carries_no_claim_is_not_read(wrong: dict[str, Any]) -> None:
     assert curves([cell("knorm head 0.5", 0.5, 40.0)], score) == {"knorm head": [(0.5, 40.0)]}
@@ -33,7 +47,7 @@ def test_a_cell_that_carries_no_claim_is_not_read(wrong: dict[str, Any]) -> None
 
 def test_rows_have_declared_facts_and_measured_figures() -> None:
     cells = [
-        cell("full", 0.0, 100.0, level_kind="none", metrics={"ttft_seconds": 2.0, "tokens_per_second": 50.0}),
+        cell("full", 0.0, 100.0, metrics={"ttft_seconds": 2.0, "tokens_per_second": 50.0}),
         cell("kvzip global 0.5", 0.5, 90.0, metrics={"ttft_seconds": 4.4}),
         cell("h2o head 0.25", 0.25, 80.0),
         cell("h2o head 0.75", 0.75, 40.0),
@@ -64,4 +78,4 @@ def test_kl_is_taken_from_the_same_models_fidelity_run(results: Path) -> None:
     own, fidelity = by_name["tiny", "toy"], by_name["tiny", "fidelity:toy"]
     assert fidelity_group(own, groups) is fidelity is fidelity_group(fidelity, groups)
     assert fidelity_group(own, [own, by_name["other", "fidelity:toy"]]) is None
-    assert kl(cell("x head 0.5", 0.5, 1.0)) is None
+    assert kl(cell("knorm head 0.5", 0.5, 1.0)) is None

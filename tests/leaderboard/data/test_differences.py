@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from harness.analysis.summary import summarise
-from harness.results.schema import Facts, Line
+from harness.results.schema import Cell, Facts, Line
 from leaderboard.charts.differences import MOST_COLUMNS, difference_charts
 from leaderboard.charts.theme import DARK, LIGHT
 from leaderboard.data.differences import (
     GROUP,
     SUBSET,
     Column,
-    Difference,
+    ColumnDifference,
     cell_text,
     columns,
     difference_table,
@@ -26,7 +26,7 @@ from leaderboard.data.differences import (
     titles,
     without_outlier,
 )
-from leaderboard.data.levels import Cell, level_name, levels
+from leaderboard.data.levels import level_name, levels
 from leaderboard.data.library import open_library
 from tests.harness.made_runs import FACTS, FULL, KEYDIFF, KNORM, KVZAP, both, changed, lines_of, write_run
 
@@ -37,10 +37,10 @@ def random_scores(seed: int, count: int = 12) -> dict[str, list[float]]:
 
 
 def overall(lines: list[Line], facts: dict[str, Facts] = FACTS) -> list[Cell]:
-    return [cell for cell in summarise(lines, facts, True)["cells"] if cell["subset"] is None]
+    return [cell for cell in summarise(lines, facts, True).cells if cell.subset is None]
 
 
-def of_red(lines: list[Line]) -> list[Difference]:
+def of_red(lines: list[Line]) -> list[ColumnDifference]:
     """Those of pruned variants in the column of one subset."""
     rows = differences(lines, columns(["red"], 1, {}))
     return [row for row in rows if row.kind == SUBSET and row.variant != "full"]
@@ -77,7 +77,7 @@ def test_the_overall_column_is_the_summarys() -> None:
         *lines_of(KEYDIFF, random_scores(3)),
     ]
     wanted = columns(["red", "blue"], 2, {})[:1]
-    given, own = (differences(lines, wanted, pairs=pairs) for pairs in (summarise(lines, FACTS, True)["pairs"], ()))
+    given, own = (differences(lines, wanted, pairs=pairs) for pairs in (summarise(lines, FACTS, True).pairs, ()))
     for one, other in zip(given, own, strict=True):
         assert (one.p_holm, one.difference) == pytest.approx((other.p_holm, other.difference))
 
@@ -88,8 +88,8 @@ def test_a_tie_over_all_samples_is_that_of_the_ranks() -> None:
     for number in range(40):
         scores = [0.0] * 3 + [100.0] * 9
         lines += lines_of(changed(KEYDIFF, window=number), {"red": scores, "blue": scores})
-    pairs = summarise(lines, FACTS, True)["pairs"]
-    told = {pair["a"]: pair["tie"] for pair in pairs if pair["against"] == "control"}
+    pairs = summarise(lines, FACTS, True).pairs
+    told = {pair.a: pair.tie for pair in pairs if pair.against == "control"}
     rows = [row for row in differences(lines, columns(["red", "blue"], 2, {})[:1], pairs=pairs) if row.tie is not None]
     assert {row.variant: row.tie for row in rows} == told and set(told.values()) == {True}
     assert all(row.high is not None and row.high < 0 for row in rows)
@@ -133,8 +133,8 @@ def test_cells_draw_whole_contexts() -> None:
     alone = [*lines_of(FULL, {"red": [50.0] * 120}), *lines_of(KNORM, {"red": scores})]
     shared = on_contexts(alone, 10)
     (row,), (by_question,) = of_red(shared), of_red(alone)
-    pair = summarise(shared, FACTS, True)["pairs"][0]
-    assert (row.low, row.high) == pytest.approx((pair["low"], pair["high"]))
+    pair = summarise(shared, FACTS, True).pairs[0]
+    assert (row.low, row.high) == pytest.approx((pair.low, pair.high))
     assert row.low is not None and row.high is not None and by_question.low is not None and by_question.high is not None
     assert row.high - row.low > 2.5 * (by_question.high - by_question.low)
 
@@ -160,7 +160,7 @@ def test_floor_tie_and_difference_read_without_colour() -> None:
         assert (fill["full", "red"], fill["knorm head 0.5", "red"]) == ("none", "colour")
         assert fill["keydiff head 0.5", "red"] == fill["knorm head 0.5", "blue"] == "grey"
     assert fills(LIGHT, grey_ties=False)["keydiff head 0.5", "red"] == "colour"
-    nothing = Difference("x", SUBSET, "red", None, 1.0, None, None, None, None, None, 0, False)
+    nothing = ColumnDifference("x", SUBSET, "red", None, 1.0, None, None, None, None, None, 0, False)
     assert cell_text(nothing, is_control=False) == "–"
 
 

@@ -7,16 +7,13 @@ from pathlib import Path
 from harness.results.method_cards import cards
 from leaderboard.data.library import open_library
 from leaderboard.data.method_cards import plugin_cards
-from tests.harness.made_runs import FULL, KNORM, both, edit_json, lines_of, write_run
+from tests.harness.made_runs import FULL, KNORM, both, lines_of, write_run
 
 
 def with_plugin(results: Path, name: str) -> Path:
     more = {"method": name, "variant": f"{name} head 0.5", "options": '{"power": 2}'}
     pruned = [line.model_copy(update=more) for line in lines_of(KNORM, both(50.0))]
-    folder = write_run(results / "run", lines_of(FULL, both(90.0)) + pruned)
-    variants = [FULL.fields(), {**KNORM.fields(), **more}]
-    run = {"model": "tiny", "dtype": "float32", "device": "cpu", "seed": 0, "variants": variants}
-    edit_json(folder / "run.json", configuration=run)
+    write_run(results / "run", lines_of(FULL, both(90.0)) + pruned)
     return results
 
 

@@ -14,12 +14,12 @@ from tests.harness.made_runs import FACTS, FULL, KNORM, lines_of
 
 
 def test_pass_figures_are_the_cells() -> None:
-    facts = {"toy": FACTS["toy"]._replace(pass_at=(1, 4))}
+    facts = {"toy": FACTS["toy"].model_copy(update={"pass_at": [1, 4]})}
     lines: list[Line] = []
     for rollout, scores in enumerate(([100.0, 0.0], [100.0, 0.0], [0.0, 0.0], [0.0, 100.0])):
         lines += lines_of(FULL, {"red": scores}, rollout=rollout, metrics={"answered": 1.0}, finish_reason="length")
         lines += lines_of(KNORM, {"red": scores}, rollout=rollout, status="truncated")
-    cells = summarise(lines, facts, True)["cells"]
+    cells = summarise(lines, facts, True).cells
     table = pass_table(cells, truncated_shares(lines)).set_index("variant")
     row = table.loc["full"]
     assert row["pass@1"] == pytest.approx(37.5) and row["pass@4"] == pytest.approx(100.0)

@@ -81,7 +81,7 @@ def test_ranks_ties_and_order(tmp_path: Path) -> None:
         ("random", 3, False),
     ]
     assert rows[0].area == pytest.approx((100 * 0.25 + 95 * 0.25 + 80 * 0.25 + 60 * 0.125) / 0.875)
-    (row,) = standings(made, HALF, lambda cell: cell["method"] == "random")
+    (row,) = standings(made, HALF, lambda cell: cell.method == "random")
     assert (row.method, row.rank) == ("random", 3)  # whatever is shown
 
 
@@ -109,12 +109,12 @@ def test_each_threshold_chosen_for_a_level_has_a_row(tmp_path: Path) -> None:
     ]
     made = board(tmp_path, *parts)
     rows = standings(made, HALF)
-    assert [(row.name, row.curve, row.rank, row.cell and row.cell["score"]) for row in rows] == [
+    assert [(row.name, row.curve, row.rank, row.cell and row.cell.score) for row in rows] == [
         (taus[-4.1].label, "kvzap_mlp threshold", 1, 80),
         ("knorm head", "knorm head", 2, 60),
         (taus[-4.0].label, "kvzap_mlp threshold", 3, 40),
     ]
-    assert sorted(row["variant"] for row in made.ranks) == sorted(row.cell["variant"] for row in rows if row.cell)
+    assert sorted(row["variant"] for row in made.ranks) == sorted(row.cell.variant for row in rows if row.cell)
     for level in (None, ("removed", 0.75)):  # where the curve has no cell it has one row, with its own name
         assert sorted(row.name for row in standings(made, level)) == ["knorm head", "kvzap_mlp threshold"]
 
@@ -126,7 +126,7 @@ def test_each_threshold_chosen_for_a_level_has_a_row(tmp_path: Path) -> None:
         (("threshold", -4.366202), "tau -4.366202"),
         (("removed", 0.5), "0.5"),
         (("keep_tokens", 1234567), "keep 1234567"),
-        (("threshold", "-inf"), "tau -inf"),
+        (("threshold", float("-inf")), "tau -inf"),
         (None, ""),
     ],
 )
@@ -159,8 +159,8 @@ def test_remarks_name_protection_alarms_and_changed_code(tmp_path: Path) -> None
 
 def test_a_method_that_cannot_prune_here_has_a_row_with_its_note(tmp_path: Path) -> None:
     made = board(tmp_path, curve("knorm", {0.5: 60}))
-    note = {**made.cells[-1], "variant": "snapkv head 0.5", "method": "snapkv", "status": "unsupported"}
-    made.cells.append({**note, "note": "prefill only", "score": None, "removed_mean": None, "n_failed": 0})
+    absent = {"variant": "snapkv head 0.5", "method": "snapkv", "status": "unsupported", "note": "prefill only"}
+    made.cells.append(made.cells[-1].model_copy(update={**absent, "score": None, "removed_mean": None, "n_failed": 0}))
     row = standings(made, HALF)[-1]
     assert (row.method, row.rank, row.remarks) == ("snapkv", None, ["prefill only"])
 

@@ -137,13 +137,13 @@ def test_budgets_are_compared_on_the_same_scores() -> None:
     head = lines_of(changed(KVZAP, budget="head", level_kind="removed", level=0.5), both(80.0), removed=0.5)
     board = board_of([*lines_of(FULL, both(90.0)), *lines_of(KVZAP, both(90.0), requested=0.5, removed=0.5), *head])
     cells = thresholds.budget_cells(board.cells, "kvzap_mlp", KVZAP.options)
-    assert [cell["budget"] for cell in cells] == ["threshold", "head"]
-    alone = [cell for cell in board.cells if cell["budget"] != "head"]
+    assert [cell.budget for cell in cells] == ["threshold", "head"]
+    alone = [cell for cell in board.cells if cell.budget != "head"]
     assert thresholds.budget_cells(alone, "kvzap_mlp", KVZAP.options) == []
-    drawing = budget_chart(cells, next(cell for cell in board.cells if cell["level_kind"] == "none")).to_dict()
+    drawing = budget_chart(cells, next(cell for cell in board.cells if cell.level_kind == "none")).to_dict()
     rows = [row for data in drawing["datasets"].values() for row in data if "name" in row]
     assert {(row["name"], row["score"]) for row in rows} == {("kvzap_mlp threshold", 90.0), ("kvzap_mlp head", 80.0)}
-    (pair,) = thresholds.budget_pairs(board, {cell["variant"] for cell in cells})
+    (pair,) = thresholds.budget_pairs(board, {cell.variant for cell in cells})
     assert str(pair["a − b"]).startswith("+10.0") and pair["samples"] == 24
 
 
