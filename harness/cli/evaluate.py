@@ -31,16 +31,17 @@ def run(
     asked = run_config.read(config, given)
     quiet()
     from harness.evaluation import job
-    from harness.evaluation.execute import execute
-    from harness.reporting import run_table
+    from harness.evaluation.execute import execute, remarks
+    from harness.reporting.console import progress
+    from harness.reporting.run_table import print_run
 
     resolved = job.resolve(asked)
     try:
-        outcome = execute(resolved, run_table.progress)
+        outcome = execute(resolved, progress)
     except KeyboardInterrupt:
         print("stopped; continue with the same command and --resume (without --force)", file=sys.stderr)
         raise typer.Exit(130) from None
-    run_table.print_outcome(resolved, outcome)
+    print_run(outcome.folder, remarks(resolved, outcome))
 
 
 @app.command("lm-eval")

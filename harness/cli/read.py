@@ -36,9 +36,9 @@ def report(
 ) -> None:
     """Print results: scores with intervals, paired differences from the control, ranks, areas, alarms. Comparable runs
     share a table."""
-    from harness.reporting import report as reporting
+    from harness.reporting import render
 
-    reporting.report(results, form, out)
+    render.report(results, form, out)
 
 
 @app.command()
@@ -49,9 +49,9 @@ def compare(
     """Print paired differences and the samples on which two variants or two runs differ. Give a variant by its name in
     the tables, in quotes. Two runs are compared on every variant they share; a single run gives all its pairs."""
     from harness.reporting import compare as comparing
-    from harness.reporting import report as reporting
+    from harness.reporting import render
 
-    reporting.show(comparing.compared(what, samples))
+    render.show(comparing.compared(what, samples))
 
 
 @app.command()

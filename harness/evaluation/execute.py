@@ -34,6 +34,20 @@ class Outcome(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+def remarks(job: Job, outcome: Outcome) -> list[str]:
+    """What the user is told beside the figures: what was not run, notes, stale methods, where the results are."""
+    shown = {one.variant.method for one in job.plan.unsupported}  # they have a row in the table
+    told = [f"not run: {name}: {reason}" for name, reason in job.plan.skipped.items() if name not in shown]
+    told += [*job.notes, *outcome.notes]
+    if outcome.stale:
+        told.append(f"stale: {', '.join(outcome.stale)} changed since this run was made; --force runs it again")
+    if job.config.limit is None and (limits := sorted({limit for limit in job.limits.values() if limit is not None})):
+        default = "/".join(map(str, limits))
+        told.append(f"{default} samples per subset is the default with the embedded model; --limit N for more")
+    state = "complete" if outcome.summary.complete else "incomplete"
+    return [*told, f"Results ({'was complete already' if outcome.was_complete else state}): {outcome.folder.path}"]
+
+
 Progress = Callable[[int, int], AbstractContextManager[Callable[[Line], None]]]
 
 

@@ -18,7 +18,7 @@ from harness.errors import HarnessError
 from harness.evaluation import provenance
 from harness.lmeval.model import KvpruneLM, Shared, mean_removed, share
 from harness.models import loading
-from harness.reporting.run_table import console
+from harness.reporting.console import console
 from methods.registry import unknown
 
 

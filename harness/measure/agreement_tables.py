@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.measure.agreement import QUESTION
-from harness.reporting.run_table import console
+from harness.reporting.console import console
 
 Row = Sequence[float | None]
 

@@ -12,7 +12,7 @@ import benchmarks.registry
 from benchmarks.base import Benchmark, BenchmarkError, nearest_first
 from harness.analysis.subset_groups import group_means, label
 from harness.errors import HarnessError
-from harness.reporting.run_table import console
+from harness.reporting.console import console
 
 
 def score(name: str, predictions: Path) -> dict[str, Any]:

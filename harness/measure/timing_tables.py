@@ -7,7 +7,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from harness.reporting.run_table import console
+from harness.reporting.console import console
 
 
 def print_sweep(result: dict[str, Any]) -> None:

@@ -11,8 +11,8 @@ from benchmarks.base import nearest_first
 from harness.analysis.paired_tests import compare, contexts_of, scores_of
 from harness.analysis.run_reader import Reading, read
 from harness.errors import HarnessError
-from harness.reporting.board_tables import Sheet, pair_table, pair_tables
-from harness.reporting.table import Table
+from harness.reporting.report_tables import pair_table, pair_tables
+from harness.reporting.table import Sheet, Table
 from harness.results.method_sources import as_hashed_now
 from harness.results.schema import Line
 

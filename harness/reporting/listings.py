@@ -11,7 +11,7 @@ from rich.table import Table
 import benchmarks.registry
 from harness.models.embedded import EMBEDDED
 from harness.models.known_shapes import SHAPES
-from harness.reporting.run_table import console
+from harness.reporting.console import console
 from methods import registry
 
 #: tokens at which the models table states the size of a full cache

@@ -5,16 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.analysis.ranking import is_partial
-from harness.analysis.subset_groups import label, named_groups
 from harness.reporting.columns import Column, metric_columns, number
 from harness.reporting.table import Table
-from harness.results.schema import Cell, Metric, MetricDifference, Pair
+from harness.results.schema import Cell, Group, Metric, MetricDifference, Pair
+
+#: most groups that a table shows; a summary has them all
+MOST_GROUPS = 12
+
+
+def _label(name: str, n_subsets: int, of_subsets: int | None) -> str:
+    """A group's name, with how much of it there is."""
+    return name if n_subsets == of_subsets else f"{name} ({n_subsets} of {of_subsets})"
+
+
+def _named_groups(cells: Sequence[Cell]) -> dict[str, str]:
+    """The groups that a table of these overall cells shows, and the headings of their columns."""
+    groups: dict[str, Group] = {}
+    for cell in cells:
+        groups = {**cell.groups, **groups}
+    order = dict.fromkeys(name for cell in cells for name in cell.groups)
+    return {name: _label(name, groups[name].n_subsets, groups[name].of_subsets) for name in list(order)[:MOST_GROUPS]}
 
 
 def group_table(overall: Sequence[Cell]) -> Table | None:
     """Each variant's means of its benchmark's groups; None where there are none. ``overall`` in the order of rows."""
     cells = [cell for cell in overall if cell.groups]
-    titles = named_groups(cells)
+    titles = _named_groups(cells)
     if not titles:
         return None
     rows = []
@@ -24,7 +40,7 @@ def group_table(overall: Sequence[Cell]) -> Table | None:
     caption = "Unweighted means of subsets' means; in brackets how many of a group's subsets there are."
     return Table(
         "Groups of subsets",
-        ["variant", label("all", cells[0].n_subsets, cells[0].of_subsets), *titles.values()],
+        ["variant", _label("all", cells[0].n_subsets, cells[0].of_subsets), *titles.values()],
         rows,
         captions=[caption],
     )

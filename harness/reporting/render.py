@@ -1,4 +1,5 @@
-"""Sheets as a terminal's tables, markdown, one HTML page; boards as CSV, a row a cell with all its fields."""
+"""``report``: boards in one of its formats, printed or written. Sheets become a terminal's tables, Markdown or one HTML
+page; CSV has one row per cell with all its fields."""
 
 from __future__ import annotations
 
@@ -6,18 +7,26 @@ import csv
 import html
 import io
 import json
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from harness.analysis.boards import Board
+from benchmarks.base import nearest_first
+from harness.analysis.boards import Board, boards
 from harness.analysis.ranking import is_partial
-from harness.analysis.run_reader import Reading
-from harness.reporting.board_tables import Sheet, sheet
-from harness.reporting.table import Table
+from harness.analysis.run_reader import Reading, find
+from harness.errors import HarnessError
+from harness.files import write_atomically
+from harness.reporting.console import console
+from harness.reporting.report_tables import sheet
+from harness.reporting.table import Sheet, Table
 from harness.results.schema import Pair, Rank
 
 FORMATS = ("table", "markdown", "csv", "html")
@@ -25,11 +34,39 @@ FORMATS = ("table", "markdown", "csv", "html")
 ENDLESS = 2_000
 
 
-def render(boards: Sequence[Board], notes: Sequence[str], form: str, width: int | None = None) -> str:
+def report(results: Sequence[Path], form: str, out: Path | None) -> None:
+    """Print or write the report of the runs and all runs in the folders ``results``."""
+    if form not in FORMATS:
+        known = ", ".join(nearest_first(form, FORMATS))
+        raise HarnessError(f"unknown --format {form!r}; known, nearest first: {known}")
+    found = find(*results)
+    text = render(boards(found.runs), found.notes, form, None if out else _width())
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        try:
+            write_atomically(out, text)
+        except OSError as error:
+            raise HarnessError(f"--out {out} cannot be written to: {error}") from error
+    if form == "csv":  # there is no room for them in the rows
+        for note in found.notes:
+            print(f"note: {note}", file=sys.stderr)
+
+
+def show(sheets: Sequence[Sheet]) -> None:
+    """Print sheets as tables."""
+    sys.stdout.write(to_text(sheets, [], _width()))
+
+
+def _width() -> int | None:
+    return console().width if sys.stdout.isatty() else None
+
+
+def render(found: Sequence[Board], notes: Sequence[str], form: str, width: int | None = None) -> str:
     """All boards in one of :data:`FORMATS`. ``width`` is the terminal's; None: as wide as needed."""
     if form == "csv":
-        return to_csv(boards)
-    sheets = [sheet(board, every_pair=form == "html") for board in boards]
+        return to_csv(found)
+    sheets = [sheet(board, every_pair=form == "html") for board in found]
     if form == "table":
         return to_text(sheets, notes, width)
     makers: dict[str, Callable[..., str]] = {"markdown": to_markdown, "html": to_html}
@@ -39,28 +76,37 @@ def render(boards: Sequence[Board], notes: Sequence[str], form: str, width: int 
 def to_text(sheets: Iterable[Sheet], notes: Sequence[str], width: int | None = None) -> str:
     """Tables for a terminal or a pipe."""
     out = io.StringIO()
-    console = Console(file=out, width=width or ENDLESS, color_system=None)
+    paper = Console(file=out, width=ENDLESS, color_system=None)
     for page in sheets:
-        console.print(page.title, *page.lines, sep="\n", markup=False, highlight=False, soft_wrap=True)
+        paper.print(page.title, *page.lines, sep="\n", markup=False, highlight=False, soft_wrap=True)
         for table in page.tables:
-            console.print(_rich(table))
+            paper.print(_rich(table, width or ENDLESS))
             if table.captions:
-                console.print(" ".join(table.captions), markup=False, highlight=False, soft_wrap=True)
+                paper.print(" ".join(table.captions), markup=False, highlight=False, soft_wrap=True)
         for kind, texts in (("alarm", page.alarms), ("note", page.notes)):
             for text in texts:
-                console.print(f"{kind}: {text}", markup=False, highlight=False, soft_wrap=True)
-        console.print()
+                paper.print(f"{kind}: {text}", markup=False, highlight=False, soft_wrap=True)
+        paper.print()
     for text in notes:
-        console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)
+        paper.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).rstrip("\n") + "\n"
 
 
-def _rich(table: Table) -> RichTable:
+def _rich(table: Table, width: int) -> RichTable:
+    """A table that is no wider than need be: texts wrap between words, and nothing else is broken, so that it is wider
+    than the terminal where that has no room for its names and figures."""
     made = RichTable(title=escape(table.title) or None, title_justify="left")
     for index, name in enumerate(table.header):
-        made.add_column(escape(name), justify="left" if index in table.left else "right", no_wrap=index == 0)
+        cells = [row[index] for row in table.rows]
+        wraps = index in table.left[1:]
+        parts = [*name.split(), *(word for cell in cells for word in (cell.split() if wraps else [cell]))]
+        least = max(map(cell_len, parts), default=0)
+        made.add_column(escape(name), justify="left" if index in table.left else "right", min_width=least)
     for index, row in enumerate(table.rows):
         made.add_row(*map(escape, row), end_section=index + 1 in table.breaks)
+    wide = Console(width=ENDLESS)
+    if Measurement.get(wide, wide.options, made).maximum > width:
+        made.width = width
     return made
 
 

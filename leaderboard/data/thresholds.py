@@ -15,7 +15,7 @@ import pandas as pd
 from harness.analysis.boards import Board
 from harness.analysis.ranking import level_of
 from harness.analysis.summary import removed_of
-from harness.reporting.board_tables import difference
+from harness.reporting.report_tables import difference
 from harness.results.schema import AVERAGED, Cell, Line
 from harness.results.score_histograms import Histogram, Told, told
 from leaderboard.data.histograms import Prompt, Source

@@ -1,32 +1,20 @@
-"""A board as tables of text, for every format alike: what is shown, in words and figures."""
+"""The tables that ``report`` prints, as do ``run`` and ``compare``: a board in words and figures, for every format."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from harness.analysis.boards import Board
 from harness.analysis.ranking import FAR, is_partial, level_of
 from harness.reporting.columns import counted, extra_columns, number, score_column, settings, unit
 from harness.reporting.metric_tables import group_table, metric_table
-from harness.reporting.table import Table
+from harness.reporting.table import Sheet, Table
 from harness.results.schema import Cell, Difference, Pair, Rank
 
 #: most subsets that get a column of their own
 MOST_SUBSETS = 13
-
-
-@dataclass
-class Sheet:
-    """A titled page: lines before the tables, the tables, alarms and notes."""
-
-    title: str
-    lines: list[str]
-    tables: list[Table]
-    alarms: list[str]
-    notes: list[str]
 
 
 def sheet(board: Board, every_pair: bool = False) -> Sheet:
@@ -47,7 +35,7 @@ def _lines(board: Board) -> list[str]:
     basis = board.basis
     overall = _overall(board)
     samples = max((cell.n for cell in overall), default=0)
-    told = settings(overall[:1], None)
+    told = settings(overall[:1], board.runs[0].configuration.max_new_tokens)
     facts = [f"{basis['dtype']} on {basis['device']}", f"{samples} samples", f"seed {basis['seed']}"]
     if basis["query mode"] != "agnostic":
         facts.append(f"query mode {basis['query mode']}")
