@@ -10,9 +10,10 @@ from rich.table import Table
 
 import benchmarks.registry
 from benchmarks.base import Benchmark, BenchmarkError, nearest_first
-from harness.analysis.subset_groups import group_means, label
+from harness.analysis.subset_groups import group_means
 from harness.errors import HarnessError
 from harness.reporting.console import console
+from harness.reporting.metric_tables import group_label
 
 
 def score(name: str, predictions: Path) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def score(name: str, predictions: Path) -> dict[str, Any]:
         "benchmark": name,
         "predictions": predictions.resolve().name,
         "subsets": {s: {"score": fmean(scores[s]), "n": len(scores[s])} for s in benchmark.subsets if s in scores},
-        "groups": group_means(scores, benchmark.groups),
+        "groups": {name: group.to_json() for name, group in group_means(scores, benchmark.groups).items()},
         "score": fmean(map(fmean, scores.values())),
         "n_subsets": len(scores),
         "of_subsets": len(benchmark.subsets),
@@ -64,8 +65,10 @@ def print_scores(result: dict[str, Any]) -> None:
         table.add_row(subset, f"{found['score']:.2f}", str(found["n"]))
     table.add_section()
     for name, group in result["groups"].items():
-        table.add_row(label(name, group["n_subsets"], group["of_subsets"]), f"{group['score']:.2f}", str(group["n"]))
+        table.add_row(
+            group_label(name, group["n_subsets"], group["of_subsets"]), f"{group['score']:.2f}", str(group["n"])
+        )
     table.add_section()
     total = sum(found["n"] for found in result["subsets"].values())
-    table.add_row(label("all", result["n_subsets"], result["of_subsets"]), f"{result['score']:.2f}", str(total))
+    table.add_row(group_label("all", result["n_subsets"], result["of_subsets"]), f"{result['score']:.2f}", str(total))
     console().print(table)

@@ -13,7 +13,7 @@ from harness.results.schema import Cell, Group, Metric, MetricDifference, Pair
 MOST_GROUPS = 12
 
 
-def _label(name: str, n_subsets: int, of_subsets: int | None) -> str:
+def group_label(name: str, n_subsets: int, of_subsets: int | None) -> str:
     """A group's name, with how much of it there is."""
     return name if n_subsets == of_subsets else f"{name} ({n_subsets} of {of_subsets})"
 
@@ -24,7 +24,9 @@ def _named_groups(cells: Sequence[Cell]) -> dict[str, str]:
     for cell in cells:
         groups = {**cell.groups, **groups}
     order = dict.fromkeys(name for cell in cells for name in cell.groups)
-    return {name: _label(name, groups[name].n_subsets, groups[name].of_subsets) for name in list(order)[:MOST_GROUPS]}
+    return {
+        name: group_label(name, groups[name].n_subsets, groups[name].of_subsets) for name in list(order)[:MOST_GROUPS]
+    }
 
 
 def group_table(overall: Sequence[Cell]) -> Table | None:
@@ -40,7 +42,7 @@ def group_table(overall: Sequence[Cell]) -> Table | None:
     caption = "Unweighted means of subsets' means; in brackets how many of a group's subsets there are."
     return Table(
         "Groups of subsets",
-        ["variant", _label("all", cells[0].n_subsets, cells[0].of_subsets), *titles.values()],
+        ["variant", group_label("all", cells[0].n_subsets, cells[0].of_subsets), *titles.values()],
         rows,
         captions=[caption],
     )

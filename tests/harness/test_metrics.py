@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.longbench.benchmark import CATEGORIES, LongBench
-from benchmarks.ruler.benchmark import Ruler
 from harness.analysis.pass_at_k import pass_at_k
 from harness.analysis.stats import mean_interval
 from harness.analysis.summary import summarise
@@ -204,17 +202,6 @@ def test_without_metrics_or_groups_there_is_no_table_of_them(cli: Cli, tmp_path:
     run = write_run(tmp_path / "run", [*lines_of(FULL, both(90)), *lines_of(KNORM, both(80))])
     out = cli("report", run).out
     assert "Further figures" not in out and "Groups of subsets" not in out
-
-
-def test_the_papers_categories_are_groups() -> None:
-    assert {name: len(own) for name, own in Ruler.groups.items()} == {
-        "retrieval": 8,
-        "tracing": 1,
-        "aggregation": 2,
-        "qa": 2,
-    }
-    assert sorted(name for own in Ruler.groups.values() for name in own) == sorted(Ruler.subsets)
-    assert len(CATEGORIES) == 6 and LongBench.groups.keys() == {*CATEGORIES, "without_trec"}
 
 
 def test_variants_that_removed_unlike_fractions_are_not_counted(cli: Cli, tmp_path: Path) -> None:

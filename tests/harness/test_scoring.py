@@ -108,4 +108,4 @@ def test_a_run_on_local_rows_keeps_their_texts_to_itself(runs: Runs, tmp_path: P
     for item in runs.rows("items.jsonl"):
         assert not {"references", "all_classes", "context", "question"} & set(item) and item["prompt_hash"]
     assert "secret" not in (runs.folder / "items.jsonl").read_text("utf-8")
-    assert "2 prompts cut" in done.out and "mean of 2 of 21" in done.out and "without_trec" in done.out
+    assert "prompts were cut in the middle" in done.out and "mean of 2 of 21" in done.out and "without_trec" in done.out
