@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import streamlit as st
 
-from leaderboard.data.fidelity import has_fidelity
 from leaderboard.data.library import Group, lines_of
 from leaderboard.data.multi_question import has_questions
 from leaderboard.data.pass_at_k import has_passes
@@ -25,15 +24,16 @@ def _sections(view: View, group: Group) -> None:
     cells = [cell for cell in board.cells if view.shows(cell)]
     overall = [cell for cell in cells if cell.subset is None and cell.status != "unsupported"]
     seed, methods = board.runs[0].seed, view.library.methods
+    facts = board.runs[0].facts.get(board.benchmark)
     level = benchmark_sections.choose_level(overall)
 
     with guarded("The differences by subset"):
         benchmark_sections.by_subset(view, group, benchmark_sections.at_level(overall, level))
     with guarded("The lengths"):
         benchmark_sections.by_length(view, group, level)
-    with guarded("The fidelity"):
-        if has_fidelity(overall):
-            benchmark_extras.show_fidelity(overall, methods)
+    with guarded("The metrics"):
+        is_fidelity = board.benchmark.startswith("fidelity")
+        benchmark_extras.metrics(overall, facts.metrics if facts else [], methods, is_fidelity)
     with guarded("The sampled answers"):
         if has_passes(overall):
             benchmark_extras.rollouts(overall, lines, board.alarms)

@@ -1,4 +1,4 @@
-"""What the benchmark page shows of some benchmarks alone: fidelity, sampled answers, several questions on a context."""
+"""What the benchmark page shows of some benchmarks alone: metrics such as KL, sampled answers, several questions."""
 
 from __future__ import annotations
 
@@ -6,32 +6,36 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from harness.results.schema import Alarm, Cell, Line
-from leaderboard.charts.fidelity import fidelity_chart
+from harness.results.schema import Alarm, Cell, Line, Metric
+from leaderboard.charts.metric_curves import metric_chart
 from leaderboard.charts.multi_question import prefill_chart, question_chart
 from leaderboard.charts.pass_at_k import pass_chart
 from leaderboard.data import multi_question, pass_at_k
-from leaderboard.data.fidelity import FIGURES, fidelity
 from leaderboard.data.levels import CONTROL, at_level, level_name, levels, one_level
+from leaderboard.data.metrics import metric_table, shown_metrics
 from leaderboard.escaping import plain
 from leaderboard.views.layout import current_theme
 
 
-def show_fidelity(overall: Sequence[Cell], methods: Sequence[str]) -> None:
-    """KL, agreement and perplexity over what was removed."""
-    st.subheader("How near the predictions stay to the full cache’s", anchor=False)
-    table = fidelity(overall)
-    if table.empty:
-        st.info("Nothing pruned was measured here.")
+def metrics(overall: Sequence[Cell], declared: Sequence[Metric], methods: Sequence[str], is_fidelity: bool) -> None:
+    """What the benchmark declares beside its score, such as KL, over what was removed."""
+    shown = shown_metrics(overall, declared)
+    if not shown:
         return
-    places = [*st.columns(2), *st.columns(2)]
-    for place, figure in zip(places, FIGURES, strict=True):
-        with place:
-            st.altair_chart(fidelity_chart(table, figure, methods), key=figure.metric)
+    title = "How near the predictions stay to the full cache’s" if is_fidelity else "Metrics beside the score"
+    st.subheader(title, anchor=False)
+    table = metric_table(overall, shown)
+    for start in range(0, len(shown), 2):
+        for place, metric in zip(st.columns(2), shown[start : start + 2], strict=False):
+            with place:
+                st.altair_chart(metric_chart(table, metric, methods), key=metric.name)
+    about = (
+        "All variants read the same reference as the full cache, whose own KL is 0, score (top-1 agreement) 100 and "
+        "ratio 1. The 95th percentile is that of one sample’s tokens, averaged over samples. "
+    )
     st.caption(
-        "All variants read the same reference as the full cache, whose own KL is 0, agreement 100 and ratio 1. A "
-        "logarithmic axis has no place for 0. The 95th percentile is that of one sample’s tokens, averaged over "
-        "samples. Bars: 95 % intervals, from 10 samples per subset on."
+        f"{about if is_fidelity else ''}A logarithmic axis has no place for 0. Bars: 95 % intervals, from 10 samples "
+        "per subset on."
     )
 
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from harness.analysis.boards import Board
 from harness.results.schema import Cell
-from leaderboard.charts.curves import MOST_BRIGHT, curve_chart, points
+from leaderboard.charts.score_curves import MOST_BRIGHT, curve_chart, points
 from leaderboard.data import method_code
 from leaderboard.data.levels import Level, exact
 from leaderboard.data.library import Group, distinct

@@ -18,6 +18,7 @@ from leaderboard.data import disk_cache
 from leaderboard.data.discovery import stamp_of, stamps
 from leaderboard.data.library import Group, Library, distinct, open_library
 from leaderboard.data.library import lines_of as lines_of_group
+from leaderboard.prebuild import warm
 from tests.harness.made_runs import FULL, KEYDIFF, KNORM, both, lines_of, write_run
 
 
@@ -49,6 +50,7 @@ def test_runs_with_one_control_share_a_board_as_the_report_has_it(runs: Path) ->
 
 
 def test_a_cached_start_reads_no_summary(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert warm([runs]) == 2
     first = open_library([runs])
     cells = {group.key: first.board(group).cells for group in first.groups}
 
@@ -192,3 +194,4 @@ def test_a_board_of_which_no_run_can_be_read_says_so(runs: Path) -> None:
         (runs / run / "samples.jsonl").write_text("{}\n", encoding="utf-8")
     with pytest.raises(HarnessError):
         found.board(shared(found))
+    assert warm([runs]) == 1  # the other board

@@ -1,4 +1,4 @@
-"""Each page opens on the committed run, without torch."""
+"""The app and its server: pages open on the committed run without torch, folders are found, nobody is left behind."""
 
 from __future__ import annotations
 
@@ -17,49 +17,29 @@ from streamlit.testing.v1 import AppTest
 
 from harness.cli.serve_leaderboard import APP, command, serve
 from harness.errors import HarnessError
-from leaderboard import views
-from leaderboard.views.layout import RESULTS, results
+from leaderboard.views import PAGES
+from leaderboard.views.layout import RESULTS
+from leaderboard.views.layout import results as folders
 from tests.harness.driving import COMMITTED
 from tests.harness.made_runs import FULL, KNORM, both, lines_of, write_run
+from tests.leaderboard.conftest import Page
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "leaderboard" / "views" / f"{name}.py" for name in views.PAGES]
 
 
-@pytest.fixture(autouse=True)
-def _on_committed_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(RESULTS, str(COMMITTED))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+@pytest.mark.parametrize("name", PAGES)
+def test_each_page_opens_on_the_committed_run(page: Page, name: str) -> None:
+    assert page(name, COMMITTED).title[0].value
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page_opens(page: Path) -> None:
-    app = AppTest.from_file(str(page), default_timeout=120).run()
-    assert not app.exception and not app.error
-    assert app.title[0].value
-
-
-def test_the_app_opens_with_its_first_page() -> None:
-    app = AppTest.from_file(str(APP), default_timeout=120).run()
-    assert not app.exception and not app.error
-    assert app.title[0].value == "KV-cache pruning, measured"
-
-
-def test_a_page_imports_no_torch() -> None:
+def test_the_app_opens_with_its_first_page_without_torch() -> None:
     code = (
-        "import sys, runpy\n"
-        "from streamlit.testing.v1 import AppTest\n"
-        f"AppTest.from_file({str(APP)!r}, default_timeout=120).run()\n"
+        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
+        f"app = AppTest.from_file({str(APP)!r}, default_timeout=120).run()\n"
+        "assert not app.exception and app.title[0].value == 'KV-cache pruning, measured'\n"
         "assert not {'torch', 'transformers'} & sys.modules.keys()\n"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
-
-
-def test_streamlit_is_told_port_and_address() -> None:
-    line = command(8600, "localhost", browser=False)
-    assert line[line.index("--server.port") + 1] == "8600"
-    assert line[line.index("--server.headless") + 1] == "true"
-    assert "--server.port" not in command(None, "localhost", browser=True)
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, env={**os.environ, RESULTS: str(COMMITTED)})
 
 
 def test_folders_are_arguments_that_win_over_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -68,19 +48,19 @@ def test_folders_are_arguments_that_win_over_the_variable(monkeypatch: pytest.Mo
     odd.mkdir()
     line = command(None, "localhost", browser=True, results=[odd, other])
     assert line[line.index("--") :] == ["--", str(odd), str(other)]
-    for app in (APP, ROOT / "leaderboard" / "views" / "overview.py"):
-        monkeypatch.setattr(sys, "argv", [str(app), *line[line.index("--") + 1 :]])
-        assert results() == [odd, other]  # and not the variable's, which is set here
-    monkeypatch.setattr(sys, "argv", [str(APP)])
-    assert results() == [COMMITTED]
-    monkeypatch.setattr(sys, "argv", ["pytest", str(other)])  # arguments of somebody else
-    assert results() == [COMMITTED]
-    monkeypatch.setenv(RESULTS, f"{other}{os.pathsep}{odd.parent}")
-    assert results() == [other, tmp_path]
-    monkeypatch.setenv(RESULTS, str(odd))
-    assert results() == [odd]
-    monkeypatch.delenv(RESULTS)
-    assert results() == [Path("results")]
+    app, view, test = str(APP), str(ROOT / "leaderboard" / "views" / "overview.py"), "pytest"
+    for variable, argv, found in (
+        (str(COMMITTED), [app, *line[line.index("--") + 1 :]], [odd, other]),
+        (str(COMMITTED), [view, *line[line.index("--") + 1 :]], [odd, other]),
+        (str(COMMITTED), [app], [COMMITTED]),
+        (str(COMMITTED), [test, str(other)], [COMMITTED]),  # arguments of somebody else
+        (f"{other}{os.pathsep}{odd.parent}", [test], [other, tmp_path]),
+        (str(odd), [test], [odd]),
+        ("", [test], [Path("results")]),
+    ):
+        monkeypatch.setenv(RESULTS, variable)
+        monkeypatch.setattr(sys, "argv", argv)
+        assert folders() == found
 
 
 def test_a_run_in_a_folder_of_any_name_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -117,15 +97,18 @@ def _answers(port: int) -> bool:
         return client.connect_ex(("localhost", port)) == 0
 
 
-def test_nobody_is_asked_for_an_address_before_the_board_opens() -> None:
-    line = command(None, "localhost", browser=True)
-    assert line[line.index("--server.showEmailPrompt") + 1] == "false"
+def test_streamlit_is_told_port_and_address_and_asks_nobody_for_an_address() -> None:
+    line = command(8600, "localhost", browser=False)
+    told = dict(zip(line[5::2], line[6::2], strict=False))
+    assert (told["--server.port"], told["--server.headless"]) == ("8600", "true")
+    assert told["--server.showEmailPrompt"] == "false"
+    assert "--server.port" not in command(None, "localhost", browser=True)
     settings = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text("utf-8"))
     assert settings["server"]["showEmailPrompt"] is False and settings["browser"]["gatherUsageStats"] is False
 
 
-def test_an_address_that_is_none_and_a_port_in_use_are_told(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match=r"--address 'no\.such\.host\.invalid' cannot be listened at"):
+def test_an_unusable_address_and_a_port_in_use_are_told(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match=r"--address 'no\.such\.host\.invalid' cannot be"):
         serve([tmp_path], address="no.such.host.invalid", browser=False)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

@@ -37,7 +37,7 @@ def test_plain_run_at_two_lengths(page: Page, results: Path) -> None:
     assert told["keydiff head 0.5", "blue"]["says"] == "tie"
 
 
-def test_fidelity_sampled_answers_and_questions(page: Page, results: Path) -> None:
+def test_metrics_sampled_answers_and_questions(page: Page, results: Path) -> None:
     kl = {"kl_mean": 0.01, "kl_p95": 0.1, "top1": 0.9, "ppl_ratio": 1.1, "pass@1": 50.0}
     pruned = lines_of(KNORM, both(90.0), metrics=kl)
     run = write_run(results / "f", [*lines_of(FULL, both(100.0), metrics=kl), *pruned], model="a")
@@ -49,7 +49,7 @@ def test_fidelity_sampled_answers_and_questions(page: Page, results: Path) -> No
         lines += [*lines_of(FULL, {f"q{question}": [90.0]}, **more), *lines_of(KNORM, {f"q{question}": [80.0]}, **more)]
     write_run(results / "q", lines, model="b")
     app = page("benchmark", model="a")
-    assert {"How near the predictions stay to the full cache’s", "Sampled answers"} <= texts(app)
+    assert {"Metrics beside the score", "Sampled answers"} <= texts(app)
     assert [warning.value for warning in app.warning] == [plain("some were <b>cut</b>")]
     assert any("pass@1" in one.value for one in app.dataframe)
     app = page("benchmark", model="b")

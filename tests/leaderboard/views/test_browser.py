@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from selenium.webdriver.chrome.webdriver import WebDriver
     from selenium.webdriver.remote.webelement import WebElement
 
-ROOT = Path(__file__).parents[3]
-HERE = sorted(PAGES)
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")
 
 BAD = '<img src=x onerror="window.broken=1"><b>bold</b> [click](https://evil.example) https://evil.example/x'
@@ -157,14 +155,13 @@ def test_the_keyboard_reaches_filters_and_pages(driver: WebDriver, address: str)
     const here = document.activeElement, key = here.closest('[class*="st-key-"]');
     return (key ? [...key.classList].find(name => name.startsWith('st-key-')) : '') + ' ' + (here.href || '');
     """
-    for _ in range(40 + 2 * len(HERE)):
+    for _ in range(40 + 2 * len(PAGES)):
         ActionChains(driver).send_keys(Keys.TAB).perform()
         reached.add(driver.execute_script(who))
     keys = {name.split(" ")[0] for name in reached}
     assert {"st-key-model", "st-key-benchmark", "st-key-method", "st-key-level", "st-key-log"} <= keys
     links = " ".join(reached)
-    if len(HERE) > 1:  # Streamlit shows no list of one page
-        assert all(f"/{name}" in links for name in HERE if name != "overview"), links
+    assert all(f"/{name}" in links for name in PAGES if name != "overview"), links
 
 
 def test_the_table_is_downloaded_as_csv(driver: WebDriver, address: str, downloads: Path) -> None:
@@ -192,7 +189,7 @@ def test_a_click_in_the_legend_singles_a_method_out(driver: WebDriver, address: 
     assert query(driver) == {"model": ["smollm2-135m"]}
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", PAGES)
 def test_each_page_opens(driver: WebDriver, address: str, name: str, tmp_path: Path) -> None:
     show(driver, f"{address}/{name}?model=smollm2-135m")
     assert one(driver, "h1").text
@@ -201,7 +198,6 @@ def test_each_page_opens(driver: WebDriver, address: str, name: str, tmp_path: P
     assert (tmp_path / f"{name}.png").stat().st_size > 10_000
 
 
-@pytest.mark.skipif("adaptivity" not in HERE, reason="the page is not there")
 def test_the_slider_of_the_adaptivity_page_moves(driver: WebDriver, address: str) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -214,7 +210,6 @@ def test_the_slider_of_the_adaptivity_page_moves(driver: WebDriver, address: str
     assert not all_of(driver, '[data-testid="stException"]')
 
 
-@pytest.mark.skipif("inside" not in HERE, reason="the page is not there")
 def test_a_sample_opens_on_the_inside_page(driver: WebDriver, address: str) -> None:
     show(driver, f"{address}/inside?model=smollm2-135m")
     assert not all_of(driver, '[data-testid="stException"]')

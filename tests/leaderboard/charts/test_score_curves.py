@@ -12,8 +12,8 @@ from harness.analysis.boards import board_of
 from harness.analysis.run_reader import read
 from harness.config.variants import Variant
 from harness.results.schema import Cell
-from leaderboard.charts import curves as charts
-from leaderboard.charts.curves import curve_chart, points
+from leaderboard.charts import score_curves as charts
+from leaderboard.charts.score_curves import curve_chart, points
 from tests.harness.made_runs import FULL, both, lines_of, write_run
 
 
