@@ -23,10 +23,10 @@ def check_texts(run: Submission) -> Iterator[Finding]:
     contexts: dict[tuple[str, str], str] = {}
     for number, item in run.items:
         benchmark = run.benchmark(item.benchmark)
-        missing = [name for name in (*TEXTS, "references") if name not in item.model_fields_set]
+        missing = [name for name in (*TEXTS, "references") if not item.holds(name)]
         if missing and benchmark is not None and benchmark.shareable:
             yield finding("missing-texts", "items.jsonl", number, f"lacks {', '.join(missing)}")
-        if not item.model_fields_set.issuperset(TEXTS):
+        if not item.holds(*TEXTS):
             continue
         if content_hash(*(getattr(item, name) for name in TEXTS)) != item.prompt_hash:
             told = f"prompt_hash of {quoted(item.sample_id)} is not that of its texts"
@@ -41,7 +41,7 @@ def check_data(run: Submission) -> Iterator[Finding]:
     if run.run is None or not run.whole:
         return
     items = [item for _, item in run.items]
-    if any(item.benchmark not in WHOLE or not item.model_fields_set.issuperset(TEXTS) for item in items):
+    if any(item.benchmark not in WHOLE or not item.holds(*TEXTS) for item in items):
         run.notes.append("data_hash was not checked: the folder does not hold all of its samples")
         return
     first = {line.sample_id: line for _, line in reversed(run.lines)}

@@ -53,7 +53,7 @@ def check_shareable(run: Submission) -> Iterator[Finding]:
 def _not_shareable(benchmark: Benchmark | None, item: Item) -> str:
     if benchmark is not None and benchmark.shareable:
         return ""
-    texts = [name for name in SHIPPED if name in item.model_fields_set]
+    texts = [name for name in SHIPPED if item.holds(name)]
     if texts:
         return f"has the {', '.join(texts)} of {quoted(item.benchmark)}"
     if benchmark is not None and item.subset in benchmark.needs_data and item.references:

@@ -12,11 +12,11 @@ from benchmarks.base import BenchmarkError
 from harness.analysis.rescore import score_anew
 from harness.analysis.run_reader import Reading
 from harness.errors import HarnessError
-from harness.results.schema import AVERAGED, Line
+from harness.results.schema import AVERAGED, Line, Summary
 from harness.safe_text import printable, quoted
 from harness.validation import completeness
 from harness.validation.findings import Finding, finding
-from harness.validation.submission import Submission
+from harness.validation.submission import Submission, formed
 
 #: a fraction is written with all its digits
 CLOSE = 1e-9
@@ -129,12 +129,14 @@ def check_scores(run: Submission) -> Iterator[Finding]:
 
 
 def check_summary(run: Submission) -> Iterator[Finding]:
-    """``summary.json`` is what the lines give."""
-    reading = _reading(run)
-    if reading is not None and run.loaded["summary.json"].rows:
+    """``summary.json`` is what the lines give; where they give nothing, it is at least well formed."""
+    reading, name = _reading(run), "summary.json"
+    if reading is None:
+        yield from formed(Summary, name, run.loaded[name].rows or []).findings
+    elif run.loaded[name].rows:
         derived = json.loads(json.dumps(reading.summarised(reading.lines).to_json(), ensure_ascii=False))
-        for what in _differences(run.value("summary.json"), derived, ""):
-            yield finding("summary-differs", "summary.json", None, what)
+        for what in _differences(run.value(name), derived, ""):
+            yield finding("summary-differs", name, None, what)
 
 
 def _sound(run: Submission) -> bool:

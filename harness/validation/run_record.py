@@ -12,8 +12,6 @@ from harness.validation.completeness import ANSWERED, rollouts
 from harness.validation.findings import Finding, finding
 from harness.validation.submission import Submission
 
-MARKS = {"removed": "", "keep_tokens": "keep=", "threshold": "tau="}
-
 
 def check_labels(run: Submission) -> Iterator[Finding]:
     """Each variant once, with the label that its fields make, and exactly one control."""
@@ -35,8 +33,7 @@ def _mislabelled(variant: VariantFields) -> str:
     method's defaults; those are not known without the method, so each may be there or not."""
     head, options = variant.method, _options(variant)
     if variant.level_kind != "none":
-        level = repr(variant.level).removesuffix(".0")
-        head += f" {variant.budget} {MARKS[variant.level_kind]}{level}"
+        head += f" {variant.budget} {variant.level_text}"
         options = [f"window={variant.window}", f"sinks={variant.sinks}", *options]
     modes = [variant.query_mode] * (variant.query_mode != "agnostic") + ["thinking"] * variant.thinking
     label = f"{variant.variant} "
