@@ -203,6 +203,12 @@ class Line(VariantFields):
     removed_time_mean: Share | None = None
     physical_bytes: Count | None = None
 
+    @model_validator(mode="after")
+    def _levelled(self) -> Line:
+        if (self.level_kind == "none") != (self.level is None):
+            raise ValueError("only a control has no level")
+        return self
+
     @property
     def key(self) -> tuple[str, str, int]:
         """What makes a line unique within a run."""

@@ -39,8 +39,8 @@ class Histogram(Record):
     def _makes_sense(self) -> Histogram:
         if not self.low < self.high or self.high - self.low == float("inf"):
             raise ValueError("low must be less than high")
-        if min(self.counts) < 0 or sum(self.counts) > self.cached:
-            raise ValueError("counts must be 0 or more and no more than cached together")
+        if sum(self.counts) > self.cached:
+            raise ValueError("counts must be no more than cached together")
         return self
 
     @property

@@ -87,9 +87,7 @@ def _answer(line: Line, run: Submission) -> Iterator[str]:
     if line.max_new_tokens is not None and line.generated_tokens > line.max_new_tokens:
         yield f"has {line.generated_tokens:,} generated tokens, of at most {line.max_new_tokens:,}"
     level, kind = line.level, line.level_kind
-    if (kind == "none") != (level is None):
-        yield f"has level_kind {kind} and level {quoted(level)}"
-    elif level is not None:
+    if level is not None:
         fits = {"removed": 0 <= level < 1, "keep_tokens": level >= 1 and level % 1 == 0}
         if not fits.get(kind, True):
             yield f"has level {quoted(level)}, which is not valid for level_kind {kind}"

@@ -43,7 +43,7 @@ def test_beyond_the_ends_the_end_bins_are_open() -> None:
     ("change", "said"),
     [
         ({"counts": []}, "at least 1"),
-        ({"counts": [5, -1]}, "0 or more"),
+        ({"counts": [5, -1]}, "greater than or equal to 0"),
         ({"cached": 3}, "no more than cached"),
         ({"low": 4.0}, "low must be less"),
         ({"high": None}, "valid number"),

@@ -394,7 +394,7 @@ DAMAGES: dict[str, Damage] = {
     "a control that removes over time": Damage("removed", IN, row(index=0, removed_time_mean=0.5)),
     "pairs of broken tokens": Damage("removed", IN, row(context_tokens=7)),
     "more tokens than the limit": Damage("range", IN, row(generated_tokens=25)),
-    "a control with a level": Damage("range", IN, line(index=0, level=0.5)),
+    "a control with a level": Damage("schema", OUT, line(index=0, level=0.5)),
     "a control that prunes": Damage("removed", IN, row(index=0, kept_pairs=9, removed_context=1 - 9 / 88920)),
     "pairs of another context": Damage("removed", IN, row(cached_pairs=90 * 999, context_tokens=999)),
     # which lines there are
