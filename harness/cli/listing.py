@@ -12,11 +12,14 @@ from harness.cli.flags import Texts, flag, quiet
 
 
 @app.command()
-def methods(plugin: Annotated[Texts, flag("Python files that register methods")] = None) -> None:
-    """List the pruning methods: what each is, its paper, phases, default budget, cost and options."""
+def methods(
+    name: Annotated[str | None, typer.Argument(help="show all that is known of this method")] = None,
+    plugin: Annotated[Texts, flag("Python files that register methods")] = None,
+) -> None:
+    """List the pruning methods, or show one: its paper, phases, budgets, protection, cost and options."""
     from harness.reporting import listings
 
-    listings.print_methods(plugin or [])
+    listings.print_methods(plugin or [], name)
 
 
 @app.command("check-method")
@@ -45,14 +48,14 @@ def benchmarks() -> None:
 
 @app.command()
 def models(
-    fetch: Annotated[str | None, flag("only fetch and convert this embedded model, unless it is there")] = None,
+    fetch: Annotated[str | None, flag("only download and convert this embedded model, if it is not there yet")] = None,
 ) -> None:
-    """List the embedded model and well-known ones: KV bytes a token and at 128,000 tokens, surrogate overhead."""
-    quiet()
+    """List the embedded model and well-known ones: KV bytes per token and at 128,000 tokens, surrogate overhead."""
     from harness.models import embedded
     from harness.reporting import listings
 
     if fetch is None:
         listings.print_models()
     else:
-        print(f"{fetch} lies in {embedded.fetch(fetch)}")
+        quiet()
+        print(f"{fetch} is in {embedded.fetch(fetch)}")

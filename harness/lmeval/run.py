@@ -18,7 +18,7 @@ from harness.errors import HarnessError
 from harness.evaluation import provenance
 from harness.lmeval.model import KvpruneLM, Shared, mean_removed, share
 from harness.models import loading
-from harness.reporting.console import console
+from harness.reporting.console import console, print_table
 from methods.registry import unknown
 
 
@@ -105,7 +105,7 @@ def show(result: dict[str, Any]) -> None:
     table.add_section()
     table.add_row("removed, mean over contexts", "", "", *removed)
     out = console()
-    out.print(table)
+    print_table(table)
     for name, reason in result["skipped"].items():
         out.print(f"not run: {name}: {reason}", markup=False, highlight=False)
 

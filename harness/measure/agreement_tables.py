@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.measure.agreement import QUESTION
-from harness.reporting.console import console
+from harness.reporting.console import console, print_table
 
 Row = Sequence[float | None]
 
@@ -24,12 +24,12 @@ def print_agreement(result: dict[str, Any]) -> None:
     title += f", {result['contexts']} contexts, {removed:g} removed"
     for line in (title, "", "Spearman's rank correlation of scores"):
         out.print(line, markup=False, highlight=False)
-    out.print(_square(names, result["rank"]))
+    print_table(_square(names, result["rank"]))
     told = f"Of what the row keeps, the share that the column keeps too; unrelated: about {1 - removed:.2f}"
     out.print(told, markup=False, highlight=False)
-    out.print(_square(names, result["share"]))
+    print_table(_square(names, result["share"]))
     out.print(f"Of what the {QUESTION} uses, the share that each keeps, layer by layer", markup=False, highlight=False)
-    out.print(_layers(result))
+    print_table(_layers(result))
     for name, reason in (*result["skipped"].items(), *result["failed"].items()):
         out.print(f"not compared: {name}: {reason}", markup=False, highlight=False)
 

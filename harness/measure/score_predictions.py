@@ -12,7 +12,7 @@ import benchmarks.registry
 from benchmarks.base import Benchmark, BenchmarkError, nearest_first
 from harness.analysis.subset_groups import group_means
 from harness.errors import HarnessError
-from harness.reporting.console import console
+from harness.reporting.console import print_table
 from harness.reporting.metric_tables import group_label
 
 
@@ -71,4 +71,4 @@ def print_scores(result: dict[str, Any]) -> None:
     table.add_section()
     total = sum(found["n"] for found in result["subsets"].values())
     table.add_row(group_label("all", result["n_subsets"], result["of_subsets"]), f"{result['score']:.2f}", str(total))
-    console().print(table)
+    print_table(table)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from harness.reporting.console import console
+from harness.reporting.console import console, print_table
 
 
 def print_sweep(result: dict[str, Any]) -> None:
@@ -27,7 +27,7 @@ def print_sweep(result: dict[str, Any]) -> None:
             f"{row['ratio']:.1f}",
             f"{row['same_tokens']} of {row['variants']}",
         )
-    console().print(table)
+    print_table(table)
 
 
 def print_samples_timing(result: dict[str, Any]) -> None:

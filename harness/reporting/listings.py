@@ -2,55 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 
 import benchmarks.registry
+from benchmarks.registry import nearest_first
+from harness.errors import HarnessError
 from harness.models.embedded import EMBEDDED
 from harness.models.known_shapes import SHAPES
-from harness.reporting.console import console
-from methods import registry
+from harness.reporting.console import print_table
+from harness.results.method_cards import Card, cards
 
+#: installed packages offer methods under this group (:data:`methods.registry.ENTRY_POINTS`, which needs torch)
+ENTRY_POINTS = "kvprune.methods"
 #: tokens at which the models table states the size of a full cache
 LONG = 128_000
 
 
-def print_methods(plugins: Sequence[str]) -> None:
-    """Every registered method, then the aliases."""
+def print_methods(plugins: Sequence[str], name: str | None = None) -> None:
+    """A table of every method and alias, or all that is known of one method."""
+    known = {card.name: card for card in _cards(plugins)}
+    if name is None:
+        _print_cards(known.values())
+    elif name in known:
+        _print_card(known[name])
+    else:
+        near = ", ".join(nearest_first(name, known))
+        raise HarnessError(f"unknown method {name!r}; known, nearest first: {near}")
+
+
+def _cards(plugins: Sequence[str]) -> list[Card]:
+    """The built-in methods as their sources have them; only where there are others is any method imported."""
+    built_in = list(cards())
+    if not plugins and not entry_points(group=ENTRY_POINTS):
+        return built_in
+    from methods import registry  # seconds, since it imports torch
+    from methods.cards import card
+
     for plugin in plugins:
         registry.load_plugin(Path(plugin))
-    table = Table(
-        "method", "what it is", "paper", "phases", "default budget", "published protection", "cost", "options"
-    )
-    for name in registry.names():
-        cls = registry.get(name)
-        method = cls()
-        options = ", ".join(f"{key}={value}" for key, value in method.options().items() if value != "")
-        row = (
-            name,
-            cls.summary,
-            cls.paper,
-            ", ".join(cls.phases),
-            cls.default_budget,
-            _protection(method.protects() | method.mechanism_for(0)),
-            cls.cost,
-            options,
-        )
-        table.add_row(*map(escape, row))
-    for name, alias in registry.aliases().items():
-        table.add_row(name, escape(alias.summary), "", "", "", "", "", "")
-    console().print(table)
+    others = [name for name in registry.names() if name not in {card.name for card in built_in}]
+    return [*built_in, *(Card(**card(registry.get(name)), plugin=True) for name in others)]
 
 
-def _protection(protection: object) -> str:
-    sinks, window, prefix = (getattr(protection, name) for name in ("sinks", "window", "prefix"))
-    parts = [f"first {sinks}"] if sinks else []
-    parts += [f"last {window}"] if window else []
-    parts += ["template prefix"] if prefix else []
-    return ", ".join(parts) or "none"
+def _print_cards(cards: Iterable[Card]) -> None:
+    table = Table(caption="`kvprune methods NAME` has the paper, protection, cost and options.", caption_justify="left")
+    for column in ("method", "default budget", "phases"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("what it is", overflow="fold", min_width=20)
+    aliases: dict[str, str] = {}
+    for card in cards:
+        table.add_row(*map(escape, (card.name, card.budget, " ".join(card.phases), card.summary)))
+        aliases |= card.aliases
+    for name, summary in aliases.items():
+        table.add_row(name, "", "", escape(summary))
+    print_table(table)
+
+
+def _print_card(card: Card) -> None:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    refused = [f"not {budget}: {reason}" for budget, reason in card.refused.items()]
+    options = [f"{one.name}={one.default}  {one.about}".rstrip() for one in card.options]
+    rows = {
+        "method": card.name,
+        "what it is": card.summary,
+        "score": "\n".join(card.text),
+        "paper": card.paper,
+        "phases": ", ".join(card.phases),
+        "budgets": "\n".join([", ".join(card.budgets) + f" (default: {card.budget})", *refused]),
+        "always kept": card.protection,
+        "cost": card.cost,
+        "positions": card.positions,
+        "options": "\n".join(options) or "none",
+    }
+    for label, text in rows.items():
+        table.add_row(label, escape(text))
+    print_table(table)
 
 
 def print_benchmarks() -> None:
@@ -68,7 +101,7 @@ def print_benchmarks() -> None:
             benchmark.licence,
         )
         table.add_row(*map(escape, row))
-    console().print(table)
+    print_table(table)
 
 
 def print_models() -> None:
@@ -100,4 +133,4 @@ def print_models() -> None:
             f"{overhead(*dims, surrogate=shape.hidden // 8):.2%}",
             EMBEDDED[shape.name].summary if shape.name in EMBEDDED else "",
         )
-    console().print(table)
+    print_table(table)

@@ -7,18 +7,39 @@ from pathlib import Path
 
 import pytest
 
+from harness.models.embedded import EMBEDDED
 from harness.models.known_shapes import SHAPES, Shape
+from harness.reporting import console
+from methods import registry
 from tests.harness.driving import Ran
 
 pytestmark = pytest.mark.usefixtures("toys")
 
 
-def test_methods_lists_every_method_with_its_options(cli: Callable[..., Ran]) -> None:
+def test_methods_lists_every_method_and_alias(cli: Callable[..., Ran]) -> None:
     done = cli("methods")
     assert done.code == 0
-    for text in ("full", "knorm", "streaming_llm", "kvzip", "kvzap_mlp", "kvzap ", "2505.23416", "template", "prefix"):
-        assert text in done.out
-    assert "chunk=2048" in done.out.replace("\n", "")
+    named = {line.split("│")[1].strip() for line in done.out.splitlines() if line.startswith("│")}
+    assert {*registry.names(), *registry.aliases()} - {"carded", "broken"} == named
+
+
+def test_one_method_is_shown_with_all_that_is_known_of_it(cli: Callable[..., Ran]) -> None:
+    text = " ".join(cli("methods", "kvzip").out.split())
+    for part in ("arXiv 2505.23416", "template prefix", "chunk=2048", "(default: global)", "prefill"):
+        assert part in text
+    wrong = cli("methods", "kvzp")
+    assert (wrong.code, "unknown method 'kvzp'; known, nearest first: kvzip" in wrong.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["methods", "benchmarks", "models"])
+def test_no_name_is_cut_however_narrow_the_terminal(
+    cli: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(console, "PIPE_WIDTH", 20)
+    done = cli(command)
+    assert done.code == 0 and "…" not in done.out
+    for name in {"methods": registry.names()[:-2], "benchmarks": ["multi-question"], "models": list(EMBEDDED)}[command]:
+        assert name in done.out
 
 
 def test_methods_lists_a_plugins_method(cli: Callable[..., Ran], tmp_path: Path) -> None:
