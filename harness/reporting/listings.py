@@ -53,7 +53,7 @@ def _print_cards(cards: Iterable[Card]) -> None:
     table = Table(caption="`kvprune methods NAME` has the paper, protection, cost and options.", caption_justify="left")
     for column in ("method", "default budget", "phases"):
         table.add_column(column, no_wrap=True)
-    table.add_column("what it is", overflow="fold", min_width=20)
+    table.add_column("what it is", min_width=20)
     aliases: dict[str, str] = {}
     for card in cards:
         table.add_row(*map(escape, (card.name, card.budget, " ".join(card.phases), card.summary)))
@@ -66,7 +66,7 @@ def _print_cards(cards: Iterable[Card]) -> None:
 def _print_card(card: Card) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table.add_column()
     refused = [f"not {budget}: {reason}" for budget, reason in card.refused.items()]
     options = [f"{one.name}={one.default}  {one.about}".rstrip() for one in card.options]
     rows = {
