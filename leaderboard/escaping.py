@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.safe_text import clean
+from harness.results.safe_text import clean
 
 #: everything that Streamlit's markdown gives a meaning to
 _MARKED = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|$~:&\"'^=@])")

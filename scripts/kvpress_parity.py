@@ -38,7 +38,7 @@ from harness.engine.prefill import Context, Scored
 from harness.evaluation import provenance
 from harness.evaluation.pruned_context import prune
 from harness.models import loading
-from harness.models.embedded import DEFAULT_MODEL
+from harness.models.known_models import DEFAULT_MODEL
 from harness.models.prompts import Prompts
 from methods.base import ModelInfo
 from methods.kvzap.weights import committed

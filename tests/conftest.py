@@ -15,7 +15,7 @@ import transformers
 
 from harness.files import cache_folder
 from harness.models import loading
-from harness.models.embedded import DEFAULT_MODEL
+from harness.models.known_models import DEFAULT_MODEL
 
 if os.environ.get("KVPRUNE_TEST_THREADS"):
     torch.set_num_threads(int(os.environ["KVPRUNE_TEST_THREADS"]))

@@ -7,8 +7,7 @@ from typing import Any
 
 from harness.analysis.paired_tests import asked
 from harness.analysis.stats import area
-from harness.reporting.columns import unit
-from harness.results.schema import Asked, Cell, Curve, LevelKind, Line, Pair, Rank, VariantFields
+from harness.results.schema import Asked, Cell, Curve, Difference, LevelKind, Line, Pair, Rank, VariantFields
 
 #: a measured removed fraction is far from the requested one beyond this
 FAR = 0.05
@@ -178,3 +177,8 @@ def _unfit(cell: Cell) -> str | None:
     if cell.score is None or cell.n_failed:
         return f"{cell.variant}: {cell.n_failed} not run"
     return None
+
+
+def unit(rows: Iterable[Cell | Difference]) -> str:
+    """What a bootstrap over these cells or pairs draws."""
+    return "contexts" if any(row.n_contexts not in (None, row.n) for row in rows) else "samples"

@@ -14,8 +14,8 @@ from harness.analysis.summary import summarise
 from harness.errors import HarnessError
 from harness.results.discovery import is_run, run_folders
 from harness.results.run_folder import RunFolder
+from harness.results.safe_text import printable
 from harness.results.schema import Configuration, Facts, Item, Line, RunRecord, Summary, VariantFields, parsed
-from harness.safe_text import printable
 
 #: what a summary of this release has
 PARTS = {"lines", "cells", "pairs", "ranks", "curves", "alarms"}

@@ -33,7 +33,7 @@ from harness.config.flags import (
     several,
 )
 from harness.errors import HarnessError
-from harness.models.embedded import DEFAULT_MODEL
+from harness.models.known_models import DEFAULT_MODEL
 from methods import yaml_files
 
 PHASES = ("prefill", "decode", "both")

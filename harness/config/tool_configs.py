@@ -26,7 +26,7 @@ from harness.config.flags import (
     Text,
     help_text,
 )
-from harness.models.embedded import DEFAULT_MODEL
+from harness.models.known_models import DEFAULT_MODEL
 
 
 class LmEvalConfig(Flags):

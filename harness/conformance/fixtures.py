@@ -22,7 +22,7 @@ from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import prefill
 from harness.errors import HarnessError
 from harness.evaluation.pruned_context import PrunedContext, prune
-from harness.models.embedded import DEFAULT_MODEL
+from harness.models.known_models import DEFAULT_MODEL
 from methods import registry
 from methods.base import Method, MethodError, ModelInfo, Observation, Pass, Protection, Step
 

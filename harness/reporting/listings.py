@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from importlib.metadata import entry_points
-from pathlib import Path
+from collections.abc import Iterable
 
 from rich.markup import escape
 from rich.table import Table
@@ -12,20 +10,17 @@ from rich.table import Table
 import benchmarks.registry
 from benchmarks.registry import nearest_first
 from harness.errors import HarnessError
-from harness.models.embedded import EMBEDDED
-from harness.models.known_shapes import SHAPES
+from harness.models.known_models import EMBEDDED, SHAPES
 from harness.reporting.console import print_table
-from harness.results.method_cards import Card, cards
+from harness.results.method_cards import Card
 
-#: installed packages offer methods under this group (:data:`methods.registry.ENTRY_POINTS`, which needs torch)
-ENTRY_POINTS = "kvprune.methods"
 #: tokens at which the models table states the size of a full cache
 LONG = 128_000
 
 
-def print_methods(plugins: Sequence[str], name: str | None = None) -> None:
-    """A table of every method and alias, or all that is known of one method."""
-    known = {card.name: card for card in _cards(plugins)}
+def print_methods(cards: Iterable[Card], name: str | None = None) -> None:
+    """A table of all methods and their aliases, or all that is known of one of them."""
+    known = {card.name: card for card in cards}
     if name is None:
         _print_cards(known.values())
     elif name in known:
@@ -33,20 +28,6 @@ def print_methods(plugins: Sequence[str], name: str | None = None) -> None:
     else:
         near = ", ".join(nearest_first(name, known))
         raise HarnessError(f"unknown method {name!r}; known, nearest first: {near}")
-
-
-def _cards(plugins: Sequence[str]) -> list[Card]:
-    """The built-in methods as their sources have them; only where there are others is any method imported."""
-    built_in = list(cards())
-    if not plugins and not entry_points(group=ENTRY_POINTS):
-        return built_in
-    from methods import registry  # seconds, since it imports torch
-    from methods.cards import card
-
-    for plugin in plugins:
-        registry.load_plugin(Path(plugin))
-    others = [name for name in registry.names() if name not in {card.name for card in built_in}]
-    return [*built_in, *(Card(**card(registry.get(name)), plugin=True) for name in others)]
 
 
 def _print_cards(cards: Iterable[Card]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.analysis.boards import Board
-from harness.analysis.ranking import FAR, is_partial, level_of
-from harness.reporting.columns import counted, extra_columns, number, score_column, settings, unit
+from harness.analysis.ranking import FAR, is_partial, level_of, unit
+from harness.reporting.columns import counted, extra_columns, number, score_column, settings
 from harness.reporting.metric_tables import group_table, metric_table
 from harness.reporting.table import Sheet, Table
 from harness.results.schema import Cell, Difference, Pair, Rank

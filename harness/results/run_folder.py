@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from benchmarks.base import content_hash
 from harness.errors import HarnessError
 from harness.files import cache_folder, load, write_atomically
+from harness.results.safe_text import printable
 from harness.results.schema import SCHEMA_VERSION, Item, Line, Record, RunRecord, Summary, parsed
-from harness.safe_text import printable
 
 #: bytes of a file that are looked at at once
 _BLOCK = 1 << 20

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from harness.results import score_histograms
+from harness.results.safe_text import quoted
 from harness.results.schema import AVERAGED, Item, Line, VariantFields
 from harness.results.score_histograms import Histogram
-from harness.safe_text import quoted
 from harness.validation.findings import Finding, finding
 from harness.validation.submission import Submission
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from harness.safe_text import quoted_name
+from harness.results.safe_text import quoted_name
 
 Severity = Literal["error", "warning"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from benchmarks.base import Sample, content_hash
 from harness.results.method_sources import Unknown, as_hashed_now, current_hash
+from harness.results.safe_text import quoted
 from harness.results.schema import Item, Line
-from harness.safe_text import quoted
 from harness.validation.completeness import rollouts
 from harness.validation.findings import Finding, finding
 from harness.validation.submission import Submission

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from harness.results.run_folder import most_unpacked
-from harness.safe_text import quoted
+from harness.results.safe_text import quoted
 from harness.validation.file_tree import MB
 from harness.validation.findings import Finding, finding
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.base import Benchmark
+from harness.results.safe_text import quoted
 from harness.results.schema import Item
-from harness.safe_text import quoted
 from harness.validation.findings import Finding, finding
 from harness.validation.submission import Submission
 

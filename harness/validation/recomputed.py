@@ -12,8 +12,8 @@ from benchmarks.base import BenchmarkError
 from harness.analysis.rescore import score_anew
 from harness.analysis.run_reader import Reading
 from harness.errors import HarnessError
+from harness.results.safe_text import printable, quoted
 from harness.results.schema import AVERAGED, Line, Summary
-from harness.safe_text import printable, quoted
 from harness.validation import completeness
 from harness.validation.findings import Finding, finding
 from harness.validation.submission import Submission, formed

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 
 from harness.analysis.summary import facts_of
+from harness.results.safe_text import quoted
 from harness.results.schema import AVERAGED, Facts, VariantFields
-from harness.safe_text import quoted
 from harness.validation.completeness import ANSWERED, rollouts
 from harness.validation.findings import Finding, finding
 from harness.validation.submission import Submission

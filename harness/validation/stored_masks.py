@@ -8,8 +8,8 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.results.mask_file import StoredMasks, file_name, read
+from harness.results.safe_text import printable, quoted
 from harness.results.schema import AVERAGED, Line
-from harness.safe_text import printable, quoted
 from harness.validation.completeness import unlike
 from harness.validation.file_tree import MASKS
 from harness.validation.findings import Finding, finding

@@ -13,9 +13,9 @@ import benchmarks.registry
 from benchmarks.base import Benchmark, BenchmarkError
 from harness.analysis.run_reader import Reading, read
 from harness.errors import HarnessError
+from harness.results.safe_text import printable, quoted
 from harness.results.schema import SCHEMA_VERSION, Item, Line, Record, RunRecord, VariantFields
 from harness.results.score_histograms import Histogram
-from harness.safe_text import printable, quoted
 from harness.validation.file_tree import SAMPLES, check_tree, entries
 from harness.validation.findings import Finding, finding
 from harness.validation.json_reader import MOST_WRONG, Loaded, Row, load_object, load_rows

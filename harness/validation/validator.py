@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from harness.errors import HarnessError
 from harness.results.discovery import run_folders, subfolders
-from harness.safe_text import printable, quoted_name
+from harness.results.safe_text import printable, quoted_name
 from harness.validation import completeness, hashes, privacy, recomputed, run_record, stored_masks, submission
 from harness.validation.file_tree import FILES
 from harness.validation.findings import Finding, finding

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 
-from harness.safe_text import clean
+from harness.results.safe_text import clean
 from leaderboard.charts.lines import Layered
 from leaderboard.charts.theme import BLUE, Theme
 

@@ -18,7 +18,7 @@ from typing import Any
 import harness.analysis
 import harness.results
 from harness import files
-from harness.safe_text import clean
+from harness.results.safe_text import clean
 
 Json = dict[str, Any]
 #: what nobody has asked for in so many days is removed

@@ -23,8 +23,8 @@ from harness.analysis.paired_tests import scores_of
 from harness.analysis.ranking import level_of
 from harness.analysis.run_reader import Reading, checked, read
 from harness.errors import HarnessError
+from harness.results.safe_text import clean
 from harness.results.schema import Line, Summary
-from harness.safe_text import clean
 from leaderboard.data.discovery import Stamp, all_runs, linked, stamp_of
 from leaderboard.data.disk_cache import Json, cached, digest
 from leaderboard.data.levels import Level

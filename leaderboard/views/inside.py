@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from harness.analysis.run_reader import Reading
+from harness.results.safe_text import clean
 from harness.results.schema import Line
-from harness.safe_text import clean
 from leaderboard.charts.tokens import BESIDE, MOST_TOKENS, WIDTH, head_chart, head_table, token_chart, token_table
 from leaderboard.data.library import Group
 from leaderboard.data.sample_diff import differing, side_by_side, variants_of

@@ -17,7 +17,7 @@ import torch
 from harness.errors import HarnessError
 from harness.files import cache_folder
 from harness.models import embedded, loading
-from harness.models.embedded import EMBEDDED, Package
+from harness.models.known_models import EMBEDDED, Package
 from harness.models.loading import files_hash, pick_device, pick_dtype, short_name
 from tests.harness.toys import save_model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.safe_text import clean
+from harness.results.safe_text import clean
 from leaderboard.escaping import plain
 
 HOSTILE = (

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.models.embedded import EMBEDDED
-from harness.models.known_shapes import SHAPES, Shape
+from harness.models.known_models import EMBEDDED, SHAPES, Shape
 from harness.reporting import console
 from methods import registry
 from tests.harness.driving import Ran

