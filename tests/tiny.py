@@ -48,17 +48,14 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "gemma3": (Gemma3TextConfig, models.SLIDING),
 }
 #: prunable layers of each
-PRUNABLE = {
-    "llama": [0, 1, 2],
-    "qwen2": [0, 1, 2],
-    "qwen2_sliding": [0, 1],
-    "qwen3": [0, 1, 2],
-    "mistral": [0, 1, 2],
-    "mistral_sliding": [],
-    "phi3": [0, 1, 2],
-    "phi3_sliding": [],
-    "gemma3": [1, 3],
+PRUNABLE: dict[str, list[int]] = {
+    **{family: [0, 1, 2] for family in ("llama", "qwen2", "qwen3", "mistral", "phi3")},
+    **{"qwen2_sliding": [0, 1], "mistral_sliding": [], "phi3_sliding": [], "gemma3": [1, 3]},
 }
+#: a context, longer than the windows, and what is fed after it, chunk by chunk
+CONTEXT = some_ids(45)
+FED = (some_ids(11, seed=1), (3,), (14, 15), (60,))
+ALL_FED = tuple(token for chunk in FED for token in chunk)
 
 
 def tiny(family: str = "llama", dtype: torch.dtype = torch.float64, seed: int = 0, **changes: Any) -> LanguageModel:
@@ -72,6 +69,16 @@ def some_masks(variants: int, layers: int, heads: int, cached: int, seed: int = 
     generator = torch.Generator().manual_seed(seed)
     shares = torch.rand(variants, layers, heads, 1, generator=generator)
     return torch.rand(variants, layers, heads, cached, generator=generator) < shares
+
+
+def everything(variants: int = 1, cached: int = len(CONTEXT), layers: int = 3) -> Tensor:
+    """Masks that keep all pairs."""
+    return torch.ones(variants, layers, 3, cached, dtype=torch.bool)
+
+
+def close(one: Tensor, other: Tensor, atol: float = 1e-9) -> None:
+    """Two tensors lie no further apart than ``atol``, whatever their size."""
+    torch.testing.assert_close(one, other, rtol=0, atol=atol)
 
 
 def hook_count(model: nn.Module) -> int:
@@ -140,10 +147,7 @@ def own_masks(model: Any, mask_of: Any) -> Iterator[None]:
         module = layer.self_attn
 
         def swap(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-            config = module.config
-            window = getattr(
-                module, "sliding_window", config.sliding_window if hasattr(config, "sliding_window") else None
-            )
+            window = getattr(module, "sliding_window", getattr(module.config, "sliding_window", None))
             return args, {**kwargs, "attention_mask": mask_of(module.layer_idx, window)}
 
         handles.append(module.register_forward_pre_hook(swap, with_kwargs=True))

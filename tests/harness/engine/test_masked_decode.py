@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from decimal import Decimal
-from typing import Any
 
 import pytest
 import torch
@@ -12,20 +10,26 @@ from torch import Tensor
 
 from harness.conformance.reference_cache import GatheredRun
 from harness.engine.adapter import LanguageModel
-from harness.engine.context import Context, Prefix
-from harness.engine.decode import Question, decode
+from harness.engine.context import Context
 from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import prefill
 from harness.models.loading import Loaded
-from methods.budgets import Ranking, number_kept
+from methods.budgets import Ranking
 from methods.knorm import Knorm
-from methods.kvzip import KVzip
-from tests.tiny import batch, engine_logprobs, some_ids, some_masks, tiny, unpatched_logits
+from tests.tiny import (
+    ALL_FED,
+    CONTEXT,
+    FED,
+    batch,
+    close,
+    engine_logprobs,
+    everything,
+    some_masks,
+    tiny,
+    unpatched_logits,
+)
 
-TOKENS = 45
-CONTEXT = some_ids(TOKENS)
-FED = (some_ids(6, seed=1), (3,), (77,), (14, 15), (60,))
-ALL_FED = tuple(token for chunk in FED for token in chunk)
+TOKENS = len(CONTEXT)
 LM = tiny("llama")
 PREFIX = prefill(LM, Context(CONTEXT)).prefix
 
@@ -37,13 +41,13 @@ def masks(variants: int = 5, seed: int = 0) -> Tensor:
     return keep
 
 
-def logprobs(keep: Tensor, fed: Sequence[Sequence[int]] = FED, **more: Any) -> Tensor:
-    return engine_logprobs(LM, PREFIX, keep, fed, **more)
+def logprobs(keep: Tensor, fed: Sequence[Sequence[int]] = FED) -> Tensor:
+    return engine_logprobs(LM, PREFIX, keep, fed)
 
 
-def gathered(keep: Tensor, lm: LanguageModel = LM, prefix: Prefix = PREFIX) -> Tensor:
+def gathered(keep: Tensor) -> Tensor:
     """What caches say whose pairs are really gone."""
-    return GatheredRun.of(lm, prefix, keep).logprobs(ALL_FED)
+    return GatheredRun.of(LM, PREFIX, keep).logprobs(ALL_FED)
 
 
 def unpatched(keep: Tensor, lm: LanguageModel = LM) -> Tensor:
@@ -52,11 +56,7 @@ def unpatched(keep: Tensor, lm: LanguageModel = LM) -> Tensor:
     return torch.stack(rows).log_softmax(-1)
 
 
-def close(one: Tensor, other: Tensor, atol: float = 1e-9) -> None:
-    torch.testing.assert_close(one, other, rtol=0, atol=atol)
-
-
-def whole_heads_and_layers() -> Tensor:
+def nothing_no_layer_no_head() -> Tensor:
     keep = masks(3, seed=5)
     keep[0] = False
     keep[1, 1] = False
@@ -65,27 +65,18 @@ def whole_heads_and_layers() -> Tensor:
 
 
 def one_single_pair() -> Tensor:
-    keep = torch.ones(2, 3, 3, TOKENS, dtype=torch.bool)
+    keep = everything(2)
     keep[1, 2, 1, 20] = False
     return keep
 
 
 @pytest.mark.parametrize("reference", [gathered, unpatched])
-@pytest.mark.parametrize("make", [masks, whole_heads_and_layers, one_single_pair])
+@pytest.mark.parametrize("make", [masks, nothing_no_layer_no_head, one_single_pair])
 def test_what_a_mask_hides_is_gone(make: Callable[[], Tensor], reference: Callable[[Tensor], Tensor]) -> None:
     keep = make()
     found = logprobs(keep)
     close(found, reference(keep))
     assert (found[0] - found[1]).abs().max() > 1e-6  # and the masks matter
-
-
-@pytest.mark.parametrize("budget", ["head", "layer", "global"])
-def test_masks_made_by_a_budget_equal_gathered_pairs_too(budget: str) -> None:
-    scored = prefill(LM, Context(CONTEXT, 3, (1, 2), lambda text: [8, 9]), [Knorm(), KVzip()])
-    kept = number_kept(TOKENS, Decimal("0.75"))
-    rankings = [Ranking(scores, torch.arange(TOKENS) < 3) for scores in scored.scores.values()]
-    keep = torch.stack([{"head": r.head, "layer": r.layer, "global": r.global_}[budget](kept) for r in rankings])
-    close(engine_logprobs(LM, scored, keep, FED), gathered(keep))
 
 
 def test_a_batch_of_variants_equals_single_runs() -> None:
@@ -121,39 +112,6 @@ def test_feeding_tokens_in_other_chunks_changes_nothing() -> None:
         close(logprobs(keep, fed), whole)
 
 
-def test_an_empty_prefix_is_the_model_on_the_question_alone() -> None:
-    found = engine_logprobs(LM, prefill(LM, Context(()), [Knorm()]), torch.ones(2, 3, 3, 0, dtype=torch.bool), FED)
-    with torch.inference_mode():
-        expected = LM.model(torch.tensor([ALL_FED]), use_cache=False).logits[0].log_softmax(-1)
-    close(found, expected.expand(2, -1, -1))
-
-
-def test_the_question_starts_at_the_uncompressed_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    positions: list[list[int]] = []
-    forward = LM.decoder.forward
-
-    def spy(**given: Any) -> object:
-        positions.append(given["position_ids"][0].tolist())
-        return forward(**given)
-
-    monkeypatch.setattr(LM.decoder, "forward", spy)
-    keep = torch.zeros(1, 3, 3, TOKENS, dtype=torch.bool)
-    keep[..., :2] = True
-    decode(batch(LM, PREFIX, keep), Question((7, 8, 9), 3))
-    assert positions == [[TOKENS, TOKENS + 1, TOKENS + 2], [TOKENS + 3], [TOKENS + 4]]
-
-
-def test_variants_that_leave_the_batch_do_not_change_the_others() -> None:
-    keep = masks(4, seed=6)
-    run = MaskedRun(batch(LM, PREFIX, keep), len(ALL_FED))
-    with run.engaged():
-        run.advance(torch.tensor([FED[0]]).expand(4, -1))
-        run.select([3, 1])
-        assert run.variants == 2
-        rest = torch.cat([run.advance(torch.tensor([chunk]).expand(2, -1)) for chunk in FED[1:]], dim=1)
-        close(LM.logits(rest).log_softmax(-1), logprobs(keep)[[3, 1], len(FED[0]) :])
-
-
 def test_a_run_changes_neither_the_prefix_nor_the_masks() -> None:
     prefix, keep = prefill(LM, Context(CONTEXT)).prefix, masks()
     before = [tensor.clone() for tensor in (*prefix.keys, *prefix.values, keep)]
@@ -184,7 +142,7 @@ def test_masked_equals_gathered_on_the_embedded_model(smollm2: Loaded) -> None:
     scored = prefill(lm, Context(ids), [Knorm()])
     assert scored.prefix.cached == 256
     ranked = Ranking(scored.scores[Knorm()], torch.arange(256) < 4)
-    keep = torch.stack([torch.ones(30, 3, 256, dtype=torch.bool), ranked.layer(64), ranked.global_(128)])
+    keep = torch.stack([everything(1, 256, 30)[0], ranked.layer(64), ranked.global_(128)])
     found = engine_logprobs(lm, scored, keep, [question, (28,)])
     close(found, GatheredRun.of(lm, scored.prefix, keep).logprobs((*question, 28)))
     with torch.inference_mode():

@@ -12,12 +12,11 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from harness.engine.adapter import EngineError
 from harness.engine.sampling import Sampling
 
-WIDTH = 97
 DRAWS = 2500
 
 
-def logits(rows: int, width: int = WIDTH, seed: int = 0) -> Tensor:
-    return 3 * torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
+def logits(rows: int, seed: int = 0) -> Tensor:
+    return 3 * torch.randn(rows, 97, generator=torch.Generator().manual_seed(seed))
 
 
 def reference(values: Tensor, temperature: float, top_p: float, top_k: int) -> Tensor:
@@ -67,15 +66,10 @@ def test_tokens_come_as_often_as_their_softmax_says(
     assert ((found - expected)[possible].abs() <= 4 * error + 1e-6).all()
 
 
-@pytest.mark.parametrize("top_p", [0.0, 1e-9])
-def test_a_nucleus_of_nothing_is_the_most_likely_token(top_p: float) -> None:
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 0.0), (1.0, 1e-9), (1e-4, 1.0)])
+def test_a_nucleus_of_nothing_and_a_low_temperature_are_greedy(temperature: float, top_p: float) -> None:
     values = logits(50)
-    assert torch.equal(Sampling(1.0, "s", top_p).pick(values, range(50), 0), values.argmax(dim=-1))
-
-
-def test_a_low_temperature_is_greedy() -> None:
-    values = logits(50)
-    assert torch.equal(Sampling(1e-4, "s").pick(values, range(50), 0), values.argmax(dim=-1))
+    assert torch.equal(Sampling(temperature, "s", top_p).pick(values, range(50), 0), values.argmax(dim=-1))
 
 
 def test_the_noise_of_a_rollout_and_step_does_not_depend_on_the_batch() -> None:
@@ -120,13 +114,15 @@ def test_drawing_does_not_touch_the_global_random_state() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_temperature_that_means_nothing_is_refused(temperature: float) -> None:
-    with pytest.raises(EngineError, match=r"a sampling temperature must be above 0, got .*; for greedy answers give"):
-        Sampling(temperature, "s")
+TOO_COLD = r"a sampling temperature must be above 0, got .*; for greedy answers give"
+NO_FILTER = "top_p must be from 0 to 1 and top_k 0"
 
 
-@pytest.mark.parametrize(("top_p", "top_k"), [(1.1, 0), (-0.1, 0), (1.0, -1)])
-def test_filters_that_mean_nothing_are_refused(top_p: float, top_k: int) -> None:
-    with pytest.raises(EngineError, match="top_p must be from 0 to 1 and top_k 0"):
-        Sampling(1.0, "s", top_p, top_k)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [((temperature,), TOO_COLD) for temperature in (0.0, -1.0, float("nan"), float("inf"))]
+    + [((1.0, *filters), NO_FILTER) for filters in ((1.1, 0), (-0.1, 0), (1.0, -1))],
+)
+def test_settings_that_mean_nothing_are_refused(settings: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(EngineError, match=message):
+        Sampling(settings[0], "s", *settings[1:])

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.conformance.reference_cache import GatheredRun
 from harness.engine.adapter import LanguageModel
 from harness.engine.context import Context, Scored
 from harness.engine.decode import Question, decode
@@ -20,12 +19,10 @@ from harness.engine.prefill import prefill
 from harness.engine.teacher_forcing import Reading, Readings, compare, read_all
 from methods import registry
 from methods.base import Protection
-from tests.tiny import batch, engine_logprobs, some_ids, some_masks, tiny, unpatched_logits
+from tests.tiny import batch, close, engine_logprobs, everything, some_ids, some_masks, tiny, unpatched_logits
 
 TOKENS = 37
 CONTEXT, QUESTION, TARGET = some_ids(TOKENS), some_ids(5, seed=1), some_ids(11, seed=2)
-
-
 LM = tiny("llama")
 SCORED = prefill(LM, Context(CONTEXT))
 
@@ -38,6 +35,12 @@ def read(keep: Tensor, scored: Scored = SCORED, **more: Any) -> Readings:
     return read_all(batch(LM, scored, keep, **more), QUESTION, TARGET)
 
 
+def equal(found: Reading, wanted: Reading) -> None:
+    close(found.kl, wanted.kl.to(found.kl))
+    close(found.nll, wanted.nll.to(found.nll))
+    assert torch.equal(found.same, wanted.same)
+
+
 def by_hand(full: Tensor, own: Tensor) -> Reading:
     """The figures from logits ``[n, vocabulary]``, token by token and in plain Python's arithmetic."""
     kl, same, nll = [], [], []
@@ -45,23 +48,8 @@ def by_hand(full: Tensor, own: Tensor) -> Reading:
         kl.append(sum(p * math.log(p / q) for p, q in zip(one, other, strict=True)))
         same.append(one.index(max(one)) == other.index(max(other)))
         nll.append(-math.log(other[token]))
-    return Reading(
-        torch.tensor(kl, dtype=torch.float64), torch.tensor(same), torch.tensor(nll, dtype=torch.float64), ()
-    )
-
-
-def equal(found: Reading, wanted: Reading, atol: float = 1e-9) -> None:
-    torch.testing.assert_close(found.kl, wanted.kl.to(found.kl), rtol=0, atol=atol)
-    torch.testing.assert_close(found.nll, wanted.nll.to(found.nll), rtol=0, atol=atol)
-    assert torch.equal(found.same, wanted.same)
-
-
-def close(one: Readings, other: Readings) -> None:
-    for left, right in zip((one.full, *one.variants), (other.full, *other.variants), strict=True):
-        torch.testing.assert_close(left.kl, right.kl, rtol=0, atol=1e-10)
-        torch.testing.assert_close(left.nll, right.nll, rtol=0, atol=1e-10)
-        assert torch.equal(left.same, right.same)
-        assert left.kept == right.kept
+    figures = torch.tensor([kl, nll], dtype=torch.float64)
+    return Reading(figures[0], torch.tensor(same), figures[1], ())
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "phi3", "gemma3", "qwen2_sliding"])
@@ -78,17 +66,12 @@ def test_figures_are_those_of_the_unpatched_model(family: str) -> None:
     assert all(float(own.kl.min()) > 0 for own in found.variants)
 
 
-def test_figures_are_those_of_caches_whose_pairs_are_gone() -> None:
-    keep = some_keep()
-    everyone = torch.cat([torch.ones_like(keep[:1]), keep])
-    full, *rows = GatheredRun.of(LM, SCORED.prefix, everyone).logprobs((*QUESTION, *TARGET[:-1]))
-    for row, own in zip(rows, read(keep).variants, strict=True):
-        equal(own, by_hand(full[len(QUESTION) - 1 :], row[len(QUESTION) - 1 :]))
-
-
 @pytest.mark.parametrize("block_bytes", [1, 40_000, 300_000])
 def test_the_split_of_the_work_changes_nothing(block_bytes: int) -> None:
-    close(read(some_keep(6), block_bytes=block_bytes), read(some_keep(6)))
+    split, whole = read(some_keep(6), block_bytes=block_bytes), read(some_keep(6))
+    for left, right in zip((split.full, *split.variants), (whole.full, *whole.variants), strict=True):
+        equal(left, right)
+        assert left.kept == right.kept
 
 
 def test_no_block_of_logits_is_larger_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,26 +84,15 @@ def test_no_block_of_logits_is_larger_than_it_may(monkeypatch: pytest.MonkeyPatc
     assert max(rows) <= 9  # the full cache's block beside it counts too
 
 
-def test_a_variant_reads_alone_what_it_reads_among_others() -> None:
-    together = read(some_keep())
-    for index, mask in enumerate(some_keep()):
-        close(read(mask.unsqueeze(0)), Readings(together.full, [together.variants[index]]))
-
-
 def test_what_keeps_everything_is_the_full_cache_exactly() -> None:
     lm = tiny("llama", torch.float32)
-    keep = torch.cat([some_keep(2), torch.ones(1, 3, 3, TOKENS, dtype=torch.bool), some_keep(1)])
+    keep = torch.cat([some_keep(2), everything(1, TOKENS), some_keep(1)])
     found = read_all(batch(lm, prefill(lm, Context(CONTEXT)), keep), QUESTION, TARGET)
     for own in (found.full, found.variants[2]):
         assert own.kl.tolist() == [0.0] * len(TARGET)
         assert own.same.all()
         assert torch.equal(own.nll, found.full.nll)
     assert found.variants[0].kl.gt(0).all()
-
-
-def test_pairs_kept_are_counted_as_if_the_tokens_had_been_written() -> None:
-    answer, *_ = decode(batch(LM, SCORED, some_keep()), Question(QUESTION, len(TARGET)))
-    assert read(some_keep()).variants[0].kept == answer.kept
 
 
 def expected(mask: Tensor, fed: Sequence[Sequence[int]], scored: Scored = SCORED, **more: Any) -> Tensor:
@@ -132,37 +104,34 @@ def expected(mask: Tensor, fed: Sequence[Sequence[int]], scored: Scored = SCORED
 @pytest.mark.parametrize("name", ["knorm", "h2o", "tova", "streaming_llm"])
 def test_a_variant_that_prunes_while_decoding_reads_token_by_token(name: str) -> None:
     method = registry.build(name, {})
-    scored, policy = (
-        prefill(LM, Context(CONTEXT), [method]),
-        Policy(method, Protection(window=2), removed=Decimal("0.5")),
-    )
-    keep = torch.stack([some_keep(1)[0], torch.ones(3, 3, TOKENS, dtype=torch.bool), some_keep(2)[1]])
+    scored = prefill(LM, Context(CONTEXT), [method])
+    policy = Policy(method, Protection(window=2), removed=Decimal("0.5"))
+    keep = torch.stack([some_keep(1)[0], everything(1, TOKENS)[0], some_keep(2)[1]])
     found = read(keep, scored, policies=[None, policy, policy])
-    for own, mask in zip(found.variants[1:], keep[1:], strict=True):
-        wanted = expected(mask, [QUESTION, *((token,) for token in TARGET[:-1])], scored, policies=[policy])
-        torch.testing.assert_close(own.nll, wanted, rtol=0, atol=1e-9)
-        (answer,) = decode(batch(LM, scored, mask.unsqueeze(0), policies=[policy]), Question(QUESTION, len(TARGET)))
+    for own, mask, one in zip(found.variants, keep, (None, policy, policy), strict=True):
+        chunks = [QUESTION, *((token,) for token in TARGET[:-1])]
+        close(own.nll, expected(mask, chunks, scored, policies=[one]))
+        (answer,) = decode(batch(LM, scored, mask.unsqueeze(0), policies=[one]), Question(QUESTION, len(TARGET)))
         assert len(own.kept) == len(answer.kept)
-        if name == "streaming_llm":  # whose choice does not depend on the tokens
+        if one is None or name == "streaming_llm":  # whose choice does not depend on the tokens
             assert own.kept == answer.kept
     assert min(found.variants[1].kept) < found.full.kept[0]
-    close(Readings(found.full, found.variants[:1]), read(keep[:1]))  # and the others are not touched by it
 
 
 def test_positions_in_the_cache_are_those_of_decoding() -> None:
     keep = some_keep(1)
     (found,) = read(keep, positions=["cache"]).variants
     wanted = expected(keep[0], (QUESTION, TARGET[:-1]), positions=["cache"])
-    torch.testing.assert_close(found.nll, wanted, rtol=0, atol=1e-9)
+    close(found.nll, wanted)
     assert not torch.allclose(found.nll, read(keep).variants[0].nll)
 
 
 def test_one_token_and_an_empty_context() -> None:
-    empty = batch(LM, prefill(LM, Context(())), torch.ones(1, 3, 3, 0, dtype=torch.bool))
+    empty = batch(LM, prefill(LM, Context(())), everything(1, 0))
     (found,) = read_all(empty, QUESTION, TARGET[:1]).variants
     with torch.inference_mode():
         wanted = -LM.model(torch.tensor([QUESTION])).logits[0, -1].log_softmax(-1)[TARGET[0]]
-    torch.testing.assert_close(found.nll, wanted.view(1), rtol=0, atol=1e-9)
+    close(found.nll, wanted.view(1))
     assert found.kept == (9 * len(QUESTION),)
 
 

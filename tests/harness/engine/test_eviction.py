@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import ClassVar
@@ -13,19 +12,19 @@ import torch
 from torch import Tensor
 
 from harness.engine.context import Context, Scored
-from harness.engine.decode import Answer, Question, decode
+from harness.engine.decode import Question, decode
 from harness.engine.eviction import Policy
 from harness.engine.masked_decode import MaskedRun
 from harness.engine.prefill import prefill
 from methods.base import Method, Observation, Protection, Step
-from methods.budgets import Ranking, number_kept
+from methods.budgets import Ranking
 from methods.h2o import H2O
 from methods.knorm import Knorm
 from methods.random import Random
 from methods.streaming_llm import StreamingLLM
 from methods.tova import TOVA
 from tests.delayed import delayed
-from tests.tiny import Plain, batch, hook_count, some_ids, tiny
+from tests.tiny import Plain, batch, everything, some_ids, tiny
 
 CONTEXT = some_ids(30)
 ASKED = some_ids(5, seed=1)
@@ -57,13 +56,9 @@ def scored(*methods: Method) -> Scored:
     return prefill(LM, Context(CONTEXT), methods)
 
 
-def everything(variants: int = 1) -> Tensor:
-    return torch.ones(variants, 3, 3, len(CONTEXT), dtype=torch.bool)
-
-
 def final_masks(policy: Policy, new_tokens: int, keep: Tensor | None = None) -> list[Tensor]:
     """Keep masks ``[H, C]`` of each layer after a question and ``new_tokens`` fixed tokens."""
-    one = batch(LM, scored(policy.method), everything() if keep is None else keep, policies=[policy])
+    one = batch(LM, scored(policy.method), everything(1, len(CONTEXT)) if keep is None else keep, policies=[policy])
     run = MaskedRun(one, len(ASKED) + new_tokens)
     with run.engaged():
         run.advance(torch.tensor([ASKED]))
@@ -72,42 +67,19 @@ def final_masks(policy: Policy, new_tokens: int, keep: Tensor | None = None) -> 
     return [layer[0] for layer in run.evictors[0].keep]
 
 
-@pytest.mark.parametrize("window", [0, 7, 128])
-def test_600_new_tokens_at_a_script_of_scores_lose_exactly_what_the_threshold_says(window: int) -> None:
-    cached = len(CONTEXT) + len(ASKED) + 600
-    places = torch.arange(cached)
-    first = len(CONTEXT) - window  # pairs that had left the window before decoding began are not judged
-    judged = (places >= max(0, first)) & (places < cached - window)
-    expected = ~judged | (script(places, 3) >= 50)
-    for layer in final_masks(Policy(Scripted(), Protection(window=window), threshold=50.0), 600):
-        assert torch.equal(layer, expected)
-
-
-@pytest.mark.parametrize(("window", "sinks"), [(0, 0), (6, 0), (6, 3), (60, 0)])
-def test_prefill_and_evictor_together_are_delayed_eviction_token_by_token(window: int, sinks: int) -> None:
-    steps, tau = 40, 50.0
+@pytest.mark.parametrize(
+    ("phase", "window", "sinks"), [("both", 0, 0), ("both", 6, 3), ("both", 60, 0), ("decode", 7, 0)]
+)
+def test_a_threshold_is_delayed_eviction_token_by_token(phase: str, window: int, sinks: int) -> None:
+    steps, tau, context = 40, 50.0, len(CONTEXT)
     protection = Protection(sinks=sinks, window=window)
-    cached = len(CONTEXT) + len(ASKED) + steps
-    scores = scored(Scripted()).scores[Scripted()]
-    before = Ranking(scores, protection.mask(len(CONTEXT), 0)).threshold(tau)
-    found = final_masks(Policy(Scripted(), protection, threshold=tau), steps, before.unsqueeze(0))
-    last = delayed(script(torch.arange(cached), 3), tau, window, [1] * cached, sinks)
-    assert all(torch.equal(layer, last) for layer in found)
-
-
-@pytest.mark.parametrize("method", CAPABLE, ids=lambda method: method.name)
-@pytest.mark.parametrize("level", [{"removed": Decimal("0.5")}, {"keep_tokens": 12}])
-def test_a_head_never_sees_more_than_its_capacity_and_what_is_gone_stays_gone(
-    method: Method, level: dict[str, object]
-) -> None:
-    policy = Policy(method, method.mechanism, **level)  # type: ignore[arg-type]
-    earlier = [final_masks(policy, count) for count in (1, 2, 9)]
-    for count, layers in zip((1, 2, 9), earlier, strict=True):
-        cached = len(CONTEXT) + len(ASKED) + count
-        capacity = 12 if "keep_tokens" in level else number_kept(cached, Decimal("0.5"))
-        assert all(int(layer.sum(dim=-1).max()) <= capacity for layer in layers)
-    for before, after in zip(earlier[0], earlier[2], strict=True):
-        assert not (after[:, : before.shape[-1]] & ~before).any()
+    before = Ranking(scored(Scripted()).scores[Scripted()], protection.mask(context, 0)).threshold(tau).unsqueeze(0)
+    keep = before if phase == "both" else torch.ones_like(before)
+    right = delayed(script(torch.arange(context + 5 + steps), 3), tau, window, [1] * (context + 5 + steps), sinks)
+    if phase == "decode" and window < context:  # pairs that have left the window before decoding begins are not judged
+        right[:, : context - window] = True
+    found = final_masks(Policy(Scripted(), protection, threshold=tau), steps, keep)
+    assert all(torch.equal(layer, right) for layer in found)
 
 
 def test_streaming_llm_rolls_over_its_sinks_and_the_newest() -> None:
@@ -173,45 +145,14 @@ def test_attention_is_gathered_as_over_caches_whose_pairs_are_really_gone(method
         assert (layer.sum(dim=-1) == capacity).all()
 
 
-def answers(policies: Sequence[Policy | None], found: Scored, count: int = 12) -> list[Answer]:
-    return decode(batch(LM, found, everything(len(policies)), policies=policies), Question(ASKED, count))
-
-
-def test_variants_that_prune_while_decoding_are_what_they_are_alone() -> None:
-    found = scored(*CAPABLE)
-    policies: list[Policy | None] = [None]
-    policies += [Policy(method, method.mechanism, keep_tokens=n) for method in CAPABLE for n in (10, 20)]
-    together = answers(policies, found)
-    alone = [answers([policy], found)[0] for policy in policies]
-    assert together == alone
-    assert [answer.kept for answer in together] == [answer.kept for answer in alone]
-    assert together[0] == answers([None], found)[0]
-
-
-def test_a_second_question_starts_from_the_state_after_the_prefill() -> None:
-    found = scored(*CAPABLE)
-    policies: list[Policy | None] = [Policy(method, method.mechanism, keep_tokens=10) for method in CAPABLE]
-    first = answers(policies, found)
-    assert answers(policies, found) == first == answers(policies, scored(*CAPABLE))
-
-
-def test_pairs_kept_are_counted_after_each_forward() -> None:
-    found = scored(Knorm())
-    (answer,) = answers([Policy(Knorm(), Protection(), keep_tokens=10)], found, 6)
-    assert answer.kept == (9 * 10,) * 6
-    (plain,) = answers([None], found, 6)
-    assert plain.kept == tuple(9 * (30 + 5 + step) for step in range(6))
-
-
 @pytest.mark.parametrize("method", CAPABLE, ids=lambda method: method.name)
-def test_an_answer_to_nothing_is_pruned_too(method: Method) -> None:
-    keep, policies = torch.ones(1, 3, 3, 0, dtype=torch.bool), [Policy(method, Protection(), keep_tokens=6)]
-    empty = batch(LM, prefill(LM, Context(()), [method]), keep, policies=policies)
-    (answer,) = decode(empty, Question(ASKED, 10))
-    assert answer.kept == tuple(9 * min(5 + step, 6) for step in range(10))
-
-
-def test_no_hook_is_left_behind() -> None:
-    before = hook_count(LM.model)
-    final_masks(Policy(H2O(), Protection(), keep_tokens=12), 3)
-    assert hook_count(LM.model) == before
+@pytest.mark.parametrize("context", [CONTEXT, ()], ids=len)
+def test_pairs_kept_are_counted_after_each_forward(method: Method, context: tuple[int, ...]) -> None:
+    half = Policy(method, Protection(), removed=Decimal("0.5"))
+    policies = [Policy(method, Protection(), keep_tokens=10), half, None]
+    found = prefill(LM, Context(context), [method])
+    rows = decode(batch(LM, found, everything(3, len(context)), policies=policies), Question(ASKED, 8))
+    for step, (ten, halved, all_) in enumerate(zip(*(row.kept for row in rows), strict=True)):
+        cached = len(context) + len(ASKED) + step
+        least = 4 if isinstance(method, StreamingLLM) else 0  # its sinks
+        assert (ten, halved, all_) == (9 * min(cached, 10), 9 * max(cached // 2, least), 9 * cached)
