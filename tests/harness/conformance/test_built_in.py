@@ -10,7 +10,7 @@ import torch
 from harness.conformance import CHECKS, FAILED, SKIPPED, check_method, models, prepare
 from harness.errors import HarnessError
 from methods import registry
-from methods.base import MethodError
+from methods.base import MethodError, ModelInfo
 from methods.kvzap.files import save
 from methods.kvzap.surrogate import Surrogate, needed_shape
 
@@ -55,13 +55,7 @@ def expected_skips(name: str) -> set[str]:
 def test_a_method_that_needs_weights_gets_the_shape_that_they_are_for(name: str) -> None:
     suite = prepare(name)
     info = suite.bench.info
-    assert (info.name, info.layers, info.query_heads, info.kv_heads, info.hidden_size) == (
-        "smollm2-135m",
-        30,
-        9,
-        3,
-        576,
-    )
+    assert info == ModelInfo("smollm2-135m", 30, 9, 3, 64, 576)
     assert suite.bench.lm().model.vocab_size == 97
     for check in ("bind", "scores", "step_scores", "deterministic", "levels", "thresholds", "gathered"):
         assert suite.outcome(check).status == "passed", suite.outcome(check)
