@@ -192,7 +192,7 @@ def to_csv(boards: Iterable[Board]) -> str:
 
     ``score`` of a mean over fewer subsets than the benchmark has is empty: the figure is ``partial_mean``.
     """
-    rows = [row for board in boards for row in _csv_rows(board)]
+    rows = [row for board in boards for row in cell_rows(board)]
     names = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
     writer = csv.DictWriter(out, names, lineterminator="\n")
@@ -205,7 +205,8 @@ def to_csv(boards: Iterable[Board]) -> str:
 NO_PAIR, NO_RANK = Pair.model_construct(), Rank.model_construct(rank=None, tie=False, unranked=None)
 
 
-def _csv_rows(board: Board) -> Iterable[dict[str, Any]]:
+def cell_rows(board: Board) -> Iterable[dict[str, Any]]:
+    """A row for each cell of a board: its fields, and what else :func:`to_csv` says of it."""
     control = {pair.a: pair for pair in board.pairs if pair.against == "control"}
     ranked = {row.variant: row for row in board.ranks}
     areas = {variant: curve.area for curve in board.curves for variant in curve.variants}
