@@ -37,10 +37,7 @@ def test_a_run_from_python_is_the_run_of_the_command(runs: Runs, monkeypatch: py
     monkeypatch.setattr(loading, "load_model", None)  # any use of it fails
     again = run(RunConfig(**TOY, model=runs.model, out=runs.out), progress=True)
     assert again.notes[-1] == f"Results (was complete already): {runs.folder}"
-    assert (
-        "was complete already"
-        in runs("--benchmark", "toy", "--method", "knorm,carded", "--removed", "0.5", "--limit", 2).out
-    )
+    assert "was complete already" in runs(*QUICK).out
 
 
 def test_cells_are_those_of_the_csv_report() -> None:
