@@ -24,40 +24,28 @@ Places = list[list[list[int]]]
 INFO = ModelInfo("no-model", layers=3, query_heads=9, kv_heads=3, head_size=8, hidden_size=54)
 
 
+KEPT = {0.0: (7, 7), 0.1: (4096, 3686), 0.25: (4096, 3072), 0.5: (4096, 2048), 0.75: (4096, 1024), 0.8: (100, 19)}
+SAFE = {1: 1, 4: 1, 5: 1, 9: 1, 10: 2, 99: 19, 100: 20, 512: 102}
+
+
 @pytest.mark.parametrize(
-    ("cached", "removed", "kept"),
+    ("function", "given", "expected"),
     [
-        (1000, 0.9, 99),  # 1 - 0.9 is a little less than 0.1
-        (100, 0.8, 19),
-        (10, 0.9, 1),  # 0 before the floor of one
-        (4096, 0.1, 3686),
-        (4096, 0.25, 3072),
-        (4096, 0.5, 2048),
-        (4096, 0.75, 1024),
-        (4096, 0.8, 819),
-        (4096, 0.875, 512),
-        (4096, 0.9, 409),
-        (3, 0.5, 1),
-        (1, 0.99, 1),
-        (7, 0.0, 7),
-        (0, 0.5, 0),
+        *((kvpress_kept, (cached, removed), kept) for removed, (cached, kept) in KEPT.items()),
+        *((kvpress_kept, (4096, removed), kept) for removed, kept in ((0.8, 819), (0.875, 512), (0.9, 409))),
+        *((kvpress_kept, (cached, 0.5), kept) for cached, kept in ((3, 1), (0, 0))),
+        (kvpress_kept, (1000, 0.9), 99),  # 1 - 0.9 is a little less than 0.1
+        (kvpress_kept, (10, 0.9), 1),  # 0 before the floor of one
+        (kvpress_kept, (1, 0.99), 1),
+        *((kvpress_safe, (kept,), safe) for kept, safe in SAFE.items()),  # a fifth, and one pair at least
+        (kvpress_left, (100, 0.29), 72),  # 100 * 0.29 is a little less than 29, but 28 are removed of 100
+        *((kvpress_left, (10**power, removed), left) for power, removed, left in ((1, 0.9, 1), (3, 0.333, 667))),
+        *((kvpress_left, (pairs, 0.5), left) for pairs, left in ((7, 4), (3, 2))),
+        *((kvpress_left, given, left) for given, left in (((3, 0.9), 1), ((92160, 0.875), 11520))),
     ],
 )
-def test_the_number_kept_is_rounded_in_binary_floats(cached: int, removed: float, kept: int) -> None:
-    assert kvpress_kept(cached, removed) == kept
-
-
-@pytest.mark.parametrize(("kept", "safe"), [(1, 1), (4, 1), (5, 1), (9, 1), (10, 2), (99, 19), (100, 20), (512, 102)])
-def test_each_head_is_sure_of_a_fifth_and_of_one_pair_at_least(kept: int, safe: int) -> None:
-    assert kvpress_safe(kept) == safe
-
-
-@pytest.mark.parametrize(
-    ("pairs", "removed", "left"),
-    [(10, 0.9, 1), (1000, 0.333, 667), (7, 0.5, 4), (3, 0.9, 1), (92160, 0.875, 11520), (100, 0.29, 72)],
-)
-def test_kvzip_rounds_the_number_removed(pairs: int, removed: float, left: int) -> None:
-    assert kvpress_left(pairs, removed) == left  # 100 * 0.29 is a little less than 29, but 28 are removed of 100
+def test_numbers_are_rounded_in_binary_floats(function: Any, given: tuple[Any, ...], expected: int) -> None:
+    assert function(*given) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,23 +11,18 @@ import torch
 from torch import Tensor
 
 from methods import registry
-from methods.base import MethodError, ModelInfo, Observation
+from methods.base import MethodError, ModelInfo, Observation, Protection
 from methods.kvzap import files, weights
-from methods.kvzap.method import KVzapLinear, KVzapMLP
+from methods.kvzap.method import KVzap, KVzapLinear, KVzapMLP
 from methods.kvzap.overhead import overhead
 from methods.kvzap.surrogate import Surrogate, needed_shape
 
 INFO = ModelInfo("some/model", layers=2, query_heads=9, kv_heads=3, head_size=4, hidden_size=16)
-SMOLLM2 = ModelInfo("smollm2-135m", layers=30, query_heads=9, kv_heads=3, head_size=64, hidden_size=576)
-
-
-def random_surrogate(kind: str, features: str = "hidden") -> Surrogate:
-    torch.manual_seed(1)
-    return Surrogate(needed_shape(INFO, kind, features), features)
 
 
 def stored(folder: Path, kind: str, features: str = "hidden", **card: object) -> Surrogate:
-    surrogate = random_surrogate(kind, features)
+    torch.manual_seed(1)
+    surrogate = Surrogate(needed_shape(INFO, kind, features), features)
     files.save(surrogate, card, folder)
     return surrogate
 
@@ -53,98 +49,79 @@ def observation(tokens: int = 5) -> Observation:
     )
 
 
-@pytest.mark.parametrize(("name", "kind"), [("kvzap_linear", "linear"), ("kvzap_mlp", "mlp")])
-def test_scores_are_what_the_layer_predicts(tmp_path: Path, name: str, kind: str) -> None:
-    surrogate = stored(tmp_path, kind)
-    seen = observation()
-    scores = registry.build(name, {"weights": str(tmp_path)}).bind(INFO).score(seen)
+@pytest.mark.parametrize("cls", [KVzapLinear, KVzapMLP])
+def test_published_settings(cls: type[KVzap]) -> None:
+    assert (cls.default_budget, cls.protection) == ("threshold", Protection(window=128))
+    assert cls.phases == ("prefill", "decode", "both")
+
+
+@pytest.mark.parametrize("cls", [KVzapLinear, KVzapMLP])
+def test_scores_are_what_the_layer_predicts(tmp_path: Path, cls: type[KVzap]) -> None:
+    surrogate, seen = stored(tmp_path, cls.kind), observation()
+    plain = registry.build(cls.name, {"weights": str(tmp_path)})
+    bound = plain.bind(INFO)
     state = surrogate.state_dict()
-    if kind == "linear":
+    if cls is KVzapLinear:
         found = seen.hidden @ state["layers.1.weight"].T + state["layers.1.bias"]
     else:
         inner = seen.hidden @ state["layers.1.0.weight"].T + state["layers.1.0.bias"]
         inner = inner * 0.5 * (1 + torch.erf(inner / 2**0.5))
         found = inner @ state["layers.1.2.weight"].T + state["layers.1.2.bias"]
-    assert scores.dtype == torch.float32
-    torch.testing.assert_close(scores, found.T, atol=1e-5, rtol=0)
+    torch.testing.assert_close(bound.score(seen), found.T, atol=1e-5, rtol=0)
+    assert bound.score(replace(seen, hidden=seen.hidden.bfloat16())).dtype == torch.float32
+    assert bound == plain and hash(bound) == hash(plain) and bound != cls("elsewhere")
+    assert bound.options() == {"weights": str(tmp_path)}
+    with pytest.raises(MethodError, match="bind"):
+        plain.score(seen)
 
 
 def test_keys_and_values_are_read_head_by_head(tmp_path: Path) -> None:
-    surrogate = stored(tmp_path, "linear", "keys-values")
-    seen = observation()
+    surrogate, seen = stored(tmp_path, "linear", "keys-values"), observation()
     scores = KVzapLinear(str(tmp_path)).bind(INFO).score(seen)
     for token in range(5):
         read = torch.cat([seen.keys[h, token] for h in range(3)] + [seen.values[h, token] for h in range(3)])
         torch.testing.assert_close(scores[:, token], surrogate.layers[1](read), atol=1e-5, rtol=0)
 
 
-def test_bfloat16_hidden_states_are_scored_in_float32(tmp_path: Path) -> None:
-    stored(tmp_path, "linear")
-    seen, method = observation(), KVzapLinear(str(tmp_path)).bind(INFO)
-    seen.hidden = seen.hidden.bfloat16()
-    assert method.score(seen).dtype == torch.float32
-
-
-def test_a_bound_method_is_the_same_dictionary_key(tmp_path: Path) -> None:
-    stored(tmp_path, "linear")
-    plain = KVzapLinear(str(tmp_path))
-    bound = plain.bind(INFO)
-    assert bound == plain and hash(bound) == hash(plain) and bound != KVzapLinear("elsewhere")
-    assert bound.options() == {"weights": str(tmp_path)}
-
-
-def test_an_unbound_method_says_what_is_missing() -> None:
-    with pytest.raises(MethodError, match="bind"):
-        KVzapLinear().score(observation())
-
-
 def test_no_surrogate_names_the_commands_that_make_and_use_one() -> None:
     with pytest.raises(MethodError) as error:
         KVzapMLP().bind(INFO)
-    text = str(error.value)
-    assert "'some/model'" in text and "smollm2-135m" in text and "Qwen/Qwen3-8B" in text
-    assert "kvprune train-kvzap --model some/model --kind mlp --out FOLDER" in text
-    assert "--option kvzap_mlp.weights=FOLDER" in text
+    for part in ("'some/model'", "smollm2-135m", "Qwen/Qwen3-8B", "--option kvzap_mlp.weights=FOLDER"):
+        assert part in str(error.value)
+    assert "kvprune train-kvzap --model some/model --kind mlp --out FOLDER" in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("kind", "change", "needed"),
     [
-        ({"layers": 3}, "needed is linear, 3 layers of 16 -> 3"),
-        ({"hidden_size": 20}, "needed is linear, 2 layers of 20 -> 3"),
-        ({"kv_heads": 9}, "needed is linear, 2 layers of 16 -> 9"),
+        ("linear", {"layers": 3}, "3 layers of 16 -> 3"),
+        ("linear", {"hidden_size": 20}, "2 layers of 20 -> 3"),
+        ("linear", {"kv_heads": 9}, "2 layers of 16 -> 9"),
+        ("mlp", {}, "2 layers of 16 -> 3"),
     ],
 )
-def test_a_surrogate_of_another_model_is_refused(tmp_path: Path, change: dict[str, int], said: str) -> None:
-    stored(tmp_path, "linear")
-    info = ModelInfo(**{**INFO.__dict__, **change})
-    with pytest.raises(MethodError, match="it is linear, 2 layers of 16 -> 3") as error:
-        KVzapLinear(str(tmp_path)).bind(info)
-    assert said in str(error.value) and "train-kvzap" in str(error.value)
+def test_a_surrogate_of_another_model_or_kind_is_refused(
+    tmp_path: Path, kind: str, change: dict[str, int], needed: str
+) -> None:
+    stored(tmp_path, kind)
+    with pytest.raises(
+        MethodError, match=f"it is {kind}, 2 layers of 16 -> .*3; needed is linear, {needed}.*train-kvzap"
+    ):
+        KVzapLinear(str(tmp_path)).bind(replace(INFO, **change))
 
 
-def test_the_other_kind_is_refused(tmp_path: Path) -> None:
-    stored(tmp_path, "mlp")
-    with pytest.raises(MethodError, match="it is mlp"):
-        KVzapLinear(str(tmp_path)).bind(INFO)
-
-
-def test_thresholds_come_from_the_card(tmp_path: Path) -> None:
+def test_thresholds_come_from_the_card_and_published_ones_are_keyed_by_themselves(tmp_path: Path) -> None:
     stored(tmp_path, "linear", thresholds={"0.25": -6.5, "0.5": -5})
     assert KVzapLinear(str(tmp_path)).thresholds(INFO) == {"0.25": -6.5, "0.5": -5.0}
     assert KVzapLinear().thresholds(INFO) == {}
-
-
-def test_published_thresholds_are_keyed_by_themselves() -> None:
-    info = ModelInfo("Qwen/Qwen3-8B", 36, 32, 8, 128, 4096)
-    assert KVzapMLP().thresholds(info) == {"-6": -6.0, "-5": -5.0, "-4": -4.0, "-3": -3.0}
+    qwen = replace(INFO, name="Qwen/Qwen3-8B")
+    assert KVzapMLP().thresholds(qwen) == {"-6": -6.0, "-5": -5.0, "-4": -4.0, "-3": -3.0}
 
 
 def test_published_weights_are_fetched_or_their_absence_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    info = ModelInfo("Qwen/Qwen3-8B", 2, 9, 3, 4, 16)  # sizes of the stand-in below
-    asked = []
+    info, asked = replace(INFO, name="Qwen/Qwen3-8B"), []
 
     def fetch(name: str, **_: object) -> str:
         asked.append(name)
@@ -170,35 +147,27 @@ def test_a_missing_path_is_not_looked_up_on_the_hub(monkeypatch: pytest.MonkeyPa
             KVzapLinear(where).bind(INFO)
 
 
-@pytest.fixture
-def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_weights_of_the_package_are_found_and_the_alias_is_the_kind_with_the_better_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(weights, "FOLDER", tmp_path)
     monkeypatch.setitem(weights.COMMITTED, "some/model", "mine")
-    return tmp_path / "mine"
-
-
-def test_the_alias_is_the_kind_with_the_better_card(committed: Path) -> None:
     assert registry.resolve("kvzap", INFO) == "kvzap_mlp"
-    stored(committed / "linear", "linear", r2=0.7)
+    surrogate = stored(tmp_path / "mine" / "linear", "linear", r2=0.7)
     assert registry.resolve("kvzap", INFO) == "kvzap_linear"
-    stored(committed / "mlp", "mlp", r2=0.8)
-    assert registry.resolve("kvzap", INFO) == "kvzap_mlp"
-    stored(committed / "mlp", "mlp", r2=0.6)
-    assert registry.resolve("kvzap", INFO) == "kvzap_linear"
-
-
-def test_weights_of_the_package_are_found_by_every_name_of_the_model(committed: Path) -> None:
-    surrogate = stored(committed / "linear", "linear")
     scores = KVzapLinear().bind(INFO).score(observation())
     torch.testing.assert_close(scores, surrogate.scores(1, observation().hidden))
+    for r2, better in ((0.8, "kvzap_mlp"), (0.6, "kvzap_linear")):
+        stored(tmp_path / "mine" / "mlp", "mlp", r2=r2)
+        assert registry.resolve("kvzap", INFO) == better
 
 
 @pytest.mark.parametrize("name", ["smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct"])
 @pytest.mark.parametrize("cls", [KVzapLinear, KVzapMLP])
-def test_committed_weights_fit_their_model_and_have_a_whole_card(name: str, cls: type[KVzapLinear]) -> None:
-    info = ModelInfo(**{**SMOLLM2.__dict__, "name": name})
+def test_committed_weights_fit_their_model_and_have_a_whole_card(name: str, cls: type[KVzap]) -> None:
+    info = ModelInfo(name, layers=30, query_heads=9, kv_heads=3, head_size=64, hidden_size=576)
     method = cls().bind(info)
-    scores = method.score(smollm2_observation())
+    scores = method.score(replace(observation(7), hidden=torch.randn(7, 576)))
     assert scores.shape == (3, 7) and torch.isfinite(scores).all()
     thresholds = method.thresholds(info)
     assert list(thresholds) == ["0.25", "0.5", "0.75", "0.875"]
@@ -207,12 +176,6 @@ def test_committed_weights_fit_their_model_and_have_a_whole_card(name: str, cls:
     assert folder is not None and (folder / files.WEIGHTS).stat().st_size < 3_000_000
     card = json.loads((folder / files.CARD).read_text())
     assert card["model"] == "smollm2-135m" and card["kind"] == cls.kind and len(card["r2_by_layer"]) == 30
-
-
-def smollm2_observation() -> Observation:
-    seen = observation(7)
-    seen.hidden = torch.randn(7, 576, generator=torch.Generator().manual_seed(3))
-    return seen
 
 
 @pytest.mark.parametrize(

@@ -7,30 +7,26 @@ import pytest
 from methods.base import MethodError, Protection
 
 
-def protected(protection: Protection, cached: int, prefix: int = 0) -> list[int]:
-    return protection.mask(cached, prefix).nonzero().flatten().tolist()
-
-
-def test_sinks_window_and_prefix_are_the_first_the_last_and_the_template_pairs() -> None:
-    assert protected(Protection(), 6, prefix=3) == []
-    assert protected(Protection(sinks=2), 6) == [0, 1]
-    assert protected(Protection(window=2), 6) == [4, 5]
-    assert protected(Protection(prefix=True), 6, prefix=3) == [0, 1, 2]
-    assert protected(Protection(sinks=1, window=2), 6, prefix=3) == [0, 4, 5]
-
-
-def test_sinks_and_prefix_overlap_rather_than_add_up() -> None:
-    assert protected(Protection(sinks=4, prefix=True), 9, prefix=2) == [0, 1, 2, 3]
-    assert protected(Protection(sinks=2, prefix=True), 9, prefix=4) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("cached", [0, 1, 3, 5])
-def test_a_context_not_longer_than_the_protection_is_protected_as_a_whole(cached: int) -> None:
-    everything = list(range(cached))
-    assert protected(Protection(window=5), cached) == everything
-    assert protected(Protection(sinks=5), cached) == everything
-    assert protected(Protection(prefix=True), cached, prefix=5) == everything
-    assert protected(Protection(sinks=2, window=3), cached) == everything
+@pytest.mark.parametrize(
+    ("protection", "cached", "prefix", "places"),
+    [
+        (Protection(), 6, 3, []),
+        (Protection(sinks=2), 6, 0, [0, 1]),
+        (Protection(window=2), 6, 0, [4, 5]),
+        (Protection(prefix=True), 6, 3, [0, 1, 2]),
+        (Protection(sinks=1, window=2), 6, 3, [0, 4, 5]),
+        (Protection(sinks=4, prefix=True), 9, 2, [0, 1, 2, 3]),  # they overlap rather than add up
+        (Protection(sinks=2, prefix=True), 9, 4, [0, 1, 2, 3]),
+        *((Protection(window=5), cached, 0, list(range(cached))) for cached in (0, 1, 3, 5)),
+        *((Protection(sinks=5), cached, 0, list(range(cached))) for cached in (0, 1, 3, 5)),
+        *((Protection(prefix=True), cached, 5, list(range(cached))) for cached in (0, 1, 3, 5)),
+        *((Protection(sinks=2, window=3), cached, 0, list(range(cached))) for cached in (0, 1, 3, 5)),
+    ],
+)
+def test_the_first_the_last_and_the_template_pairs_are_protected(
+    protection: Protection, cached: int, prefix: int, places: list[int]
+) -> None:
+    assert protection.mask(cached, prefix).nonzero().flatten().tolist() == places
 
 
 def test_joined_protection_has_the_larger_of_each_part() -> None:

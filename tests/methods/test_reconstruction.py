@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -76,79 +77,64 @@ def answer_of(model: Any, ids: Sequence[int], stop: Sequence[int] = STOP, most: 
     return found[: ends[0]] if ends else found
 
 
+def assert_equal(method: KVzip | KVzipPlus, scores: Tensor, expected: Tensor) -> None:
+    if method.name == "kvzip_plus":
+        expected = expected.clamp(min=SMALLEST).log()
+    torch.testing.assert_close(scores.double(), expected, rtol=1e-5, atol=1e-5)
+
+
 def assert_scores(lm: LanguageModel, method: KVzip | KVzipPlus, given: Context, new: Sequence[int]) -> None:
     """Scores of all pairs, the template's too, are those of the forward whose new tokens are ``new``."""
     expected = reconstruction(lm, given.ids, new)[method.name]
-    scores = scores_of(lm, method, given).double()
-    assert scores.shape == expected.shape
-    if method.name == "kvzip_plus":
-        torch.testing.assert_close(scores, expected.clamp(min=SMALLEST).log(), rtol=0, atol=1e-5)
-    else:
-        torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5)
+    for block_bytes in (2**29, 5000):
+        assert_equal(method, scores_of(lm, method, given, block_bytes=block_bytes), expected)
 
 
-CHUNKS = [(2048, 8), (16, 8), (16, 0), (16, 40), (35, 8), (34, 8), (1, 2)]
-
-
-def repeated(
-    lm: LanguageModel, given: Context, chunk: int, lead_in: int = 8, first: int | None = None
-) -> dict[str, Tensor]:
+def repeated(lm: LanguageModel, given: Context, method: KVzip | KVzipPlus) -> Tensor:
     """Scores by brute force of what follows the template, where the context is repeated in chunks."""
-    ids, prefix = given.ids, given.prefix
-    found = []
+    ids, prefix, chunk, found = given.ids, given.prefix, method.chunk, []
+    first = 4 if method.compat else prefix
     for start in range(prefix, len(ids), chunk):
         stop = min(len(ids), start + chunk)
-        lead = ids[max(prefix, start - lead_in) : start]
+        lead = ids[max(prefix, start - method.lead_in) : start]
         opening = TEXTS[REPEAT_ALL] if start == prefix else [*TEXTS[REPEAT_FROM], *lead]
         new = [*opening, *SUFFIX, *ids[start:stop]]
-        found.append(reconstruction(lm, ids, new, slice(start, stop), prefix if first is None else min(first, start)))
-    return {name: torch.cat([one[name] for one in found], dim=-1) for name in found[0]}
+        found.append(reconstruction(lm, ids, new, slice(start, stop), min(first, start))[method.name])
+    return torch.cat(found, dim=-1)
 
 
-def exponential(kind: Kind, scores: Tensor) -> Tensor:
-    """Scores of either method in float64 without the logarithm of KVzip+."""
-    return scores.double().exp() if kind is KVzipPlus else scores.double()
-
-
-@pytest.mark.parametrize(("chunk", "lead_in"), CHUNKS)
+@pytest.mark.parametrize(
+    ("tokens", "prefix", "options"),
+    [
+        *((TOKENS, TEMPLATE, {"chunk": chunk}) for chunk in (2048, 35, 34, 16)),
+        *((TOKENS, TEMPLATE, {"chunk": 16, "lead_in": lead_in}) for lead_in in (0, 40)),
+        (12, TEMPLATE, {"chunk": 1, "lead_in": 2}),  # a pass for every token; few tokens are enough
+        (20, 0, {"chunk": 16}),
+        *((24, prefix, {"chunk": 16, "compat": "kvpress"}) for prefix in (2, 7)),  # four sinks in the denominator
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS)
-def test_scores_of_the_repeated_context_equal_brute_force(kind: Kind, chunk: int, lead_in: int) -> None:
-    given = context(12) if chunk == 1 else context()  # a pass for every token; few tokens are enough
-    lm64 = tiny("llama", torch.float64)
-    expected = repeated(lm64, given, chunk, lead_in)[kind.name]
-    for lm in (lm64, tiny("llama", torch.float32)):
-        scores = scores_of(lm, kind(chunk=chunk, lead_in=lead_in), given)
-        assert (scores[..., :TEMPLATE] == (math.log(SMALLEST) if kind is KVzipPlus else 0)).all()
-        torch.testing.assert_close(exponential(kind, scores)[..., TEMPLATE:], expected, rtol=2e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_a_template_the_whole_context_is_scored(lm: LanguageModel, kind: Kind) -> None:
-    given = context(20, prefix=0)
-    scores = exponential(kind, scores_of(lm, kind(chunk=16), given))
-    torch.testing.assert_close(scores, repeated(lm, given, 16)[kind.name], rtol=2e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("prefix", [2, 7])
-@pytest.mark.parametrize("kind", KINDS)
-def test_compat_kvpress_has_four_sinks_in_the_denominator_and_as_protection(
-    lm: LanguageModel, kind: Kind, prefix: int
+def test_scores_of_the_repeated_context_equal_brute_force(
+    kind: Kind, tokens: int, prefix: int, options: dict[str, Any]
 ) -> None:
-    method, given = kind(chunk=16, compat="kvpress"), context(24, prefix=prefix)
-    scores = exponential(kind, scores_of(lm, method, given))[..., prefix:]
-    torch.testing.assert_close(scores, repeated(lm, given, 16, first=4)[kind.name], rtol=2e-5, atol=1e-5)
-    assert method.protects().mask(24, 7).nonzero().flatten().tolist() == [0, 1, 2, 3]
-    assert kind().protects().mask(24, 7).nonzero().flatten().tolist() == list(range(7))
+    given, method, lm64 = context(tokens, prefix), kind(**options), tiny("llama", torch.float64)
+    expected = repeated(lm64, given, method)
+    for lm in (lm64, tiny("llama", torch.float32)):
+        scores = scores_of(lm, method, given)
+        assert (scores[..., :prefix] == (math.log(SMALLEST) if kind is KVzipPlus else 0)).all()
+        assert_equal(method, scores[..., prefix:], expected)
 
 
-def test_kvzip_plus_is_a_natural_logarithm_with_a_floor() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_template_is_protected_and_with_kvpress_four_sinks(kind: Kind) -> None:
+    for method, sure in ((kind(), 7), (kind(compat="kvpress"), 4)):
+        assert method.protects().mask(24, 7).nonzero().flatten().tolist() == list(range(sure))
+
+
+def test_kvzip_plus_of_values_that_add_nothing_is_the_floor() -> None:
     lm = tiny("llama")
-    expected = repeated(lm, context(), 2048)["kvzip_plus"].log()
-    torch.testing.assert_close(
-        scores_of(lm, KVzipPlus(), context())[..., TEMPLATE:].double(), expected, rtol=0, atol=1e-5
-    )
     with torch.no_grad():
-        lm.model.model.layers[1].self_attn.o_proj.weight.zero_()  # values that add nothing
+        lm.model.model.layers[1].self_attn.o_proj.weight.zero_()
     scores = scores_of(lm, KVzipPlus(), context())
     assert torch.isfinite(scores).all()
     assert (scores[1] == math.log(SMALLEST)).all() and (scores[0, :, TEMPLATE:] > -40).all()
@@ -179,25 +165,14 @@ def test_scores_from_a_generated_answer_equal_brute_force(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_that_does_not_stop_has_128_tokens(lm: LanguageModel, kind: Kind) -> None:
-    opening = [*TEXTS[SUMMARIZE], *SUFFIX]
-    answer = answer_of(lm.model, [*some_ids(TOKENS), *opening], (), 128)
-    assert len(answer) == 128 == ANSWER_TOKENS
-    assert_scores(lm, kind(pretext="summary"), context(stop=()), [*opening, *answer])
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_scores_from_a_files_text_equal_brute_force(kind: Kind, dtype: torch.dtype, tmp_path: Path) -> None:
-    path, lm = pretext_file(tmp_path), tiny("llama", dtype)
-    new = [*TEXTS[FILE_INSTRUCTION], *SUFFIX, *TEXTS[FILE_TARGET]]
-    assert_scores(lm, reading(path, kind), context(), new)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_empty_text_leaves_the_instruction_and_the_suffix(lm: LanguageModel, kind: Kind, tmp_path: Path) -> None:
-    method = reading(pretext_file(tmp_path, target=""), kind)
-    assert_scores(lm, method, context(), [*TEXTS[FILE_INSTRUCTION], *SUFFIX])
+@pytest.mark.parametrize("target", [FILE_TARGET, ""])
+def test_scores_from_a_files_text_equal_brute_force(
+    kind: Kind, dtype: torch.dtype, target: str, tmp_path: Path
+) -> None:
+    method = reading(pretext_file(tmp_path, target=target), kind)
+    new = [*TEXTS[FILE_INSTRUCTION], *SUFFIX, *TEXTS[target]]
+    assert_scores(tiny("llama", dtype), method, context(), new)
 
 
 @pytest.mark.parametrize("place", [0, 3, 6])
@@ -231,44 +206,35 @@ def test_the_generated_target_is_the_full_caches_own_greedy_answer(
     forwards = fed(lm, monkeypatch)
     scores_of(lm, KVzip(pretext="questions"), context(stop=()))
     first, *steps, last = forwards
+    assert len(expected) == 128  # of an answer that does not stop
     assert first == list(some_ids(TOKENS))
     assert steps == [opening, *([token] for token in expected[:-1])]
     assert last == [*opening, *expected]
 
 
-def test_methods_with_the_same_pretext_share_the_answer_and_the_forward(
+def test_methods_with_the_same_pretext_share_the_answer_and_the_forward_and_pretexts_do_not_mix(
     lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = pretext_file(tmp_path)
-    methods = [KVzip(pretext="summary"), KVzipPlus(pretext="summary"), KVzip(pretext="summary", chunk=9)]
-    methods += [reading(path), reading(path, KVzipPlus), KVzip(chunk=16), KVzipPlus(chunk=16)]
-    methods += [KVzip(chunk=16, compat="kvpress")]
+    apart = [KVzip(chunk=16), KVzip(pretext="summary"), KVzip(pretext="questions"), reading(path)]
+    apart += [KVzip(chunk=16, compat="kvpress")]
+    methods = [*apart, KVzipPlus(pretext="summary"), KVzip(pretext="summary", chunk=9), KVzipPlus(chunk=16)]
+    methods += [reading(path, KVzipPlus)]
     alone = {method: scores_of(lm, method, context()) for method in methods}
-    steps = len(answer_of(lm.model, [*some_ids(TOKENS), *TEXTS[SUMMARIZE], *SUFFIX])) + 1
+    answers = [answer_of(lm.model, [*some_ids(TOKENS), *opening, *SUFFIX]) for opening in OPENINGS.values()]
     forwards = fed(lm, monkeypatch)
     scored = prefill(lm, context(), methods)
-    assert len(forwards) == 1 + steps + 1 + 1 + 3  # prefill, answer, its pass, the file's, one for each chunk
-    assert scored.failed == {}
+    # prefill, each answer and its pass, the file's, one for each chunk
+    assert len(forwards) == 1 + sum(len(answer) + 2 for answer in answers) + 1 + 3
+    assert scored.failed == {} and list(scored.scores) == methods
     for method in methods:
         assert torch.equal(scored.scores[method], alone[method])
-    assert not torch.equal(alone[methods[-1]], alone[KVzip(chunk=16)])
-
-
-def test_pretexts_do_not_mix(lm: LanguageModel, tmp_path: Path) -> None:
-    methods = [KVzip(), KVzip(pretext="summary"), KVzip(pretext="questions"), reading(pretext_file(tmp_path))]
-    together = prefill(lm, context(), methods).scores
-    assert list(together) == methods
-    for index, method in enumerate(methods):
-        assert torch.equal(together[method], scores_of(lm, method, context()))
-        assert not any(torch.equal(together[method], together[other]) for other in methods[:index])
+    assert not any(torch.equal(alone[one], alone[other]) for one, other in combinations(apart, 2))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_files_instruction_with_the_context_as_target_is_repeat(
-    lm: LanguageModel, kind: Kind, tmp_path: Path
-) -> None:
+def test_a_files_instruction_with_the_context_as_target_is_repeat(kind: Kind, tmp_path: Path) -> None:
     method = reading(pretext_file(tmp_path, instruction=REPEAT_ALL, target="context"), kind)
-    assert torch.equal(scores_of(lm, method, context()), scores_of(lm, kind(), context()))
     assert method.passes(TOKENS, TEMPLATE) == kind().passes(TOKENS, TEMPLATE)
 
 
@@ -388,6 +354,7 @@ def test_other_texts_are_another_method_and_another_folder_is_the_same_one(tmp_p
     ("content", "reason"),
     [
         (None, "cannot be read"),
+        (Path, "cannot be read"),  # a folder
         (b"instruction: [", "is not YAML in line 1: .*; give a YAML file with the keys instruction and target"),
         (b"instruction: x\n\ttarget: y", "is not YAML in line 2: "),
         (b"instruction: x\ninstruction: y\ntarget: z", "has the key instruction twice, the second time in line 2"),
@@ -404,20 +371,16 @@ def test_other_texts_are_another_method_and_another_folder_is_the_same_one(tmp_p
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_says_something_else_is_refused_with_its_path(
-    kind: Kind, content: bytes | None, reason: str, tmp_path: Path
+    kind: Kind, content: Any, reason: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.yaml"
-    if content is not None:
+    if content is Path:
+        path.mkdir()
+    elif content is not None:
         path.write_bytes(content)
     with pytest.raises(MethodError, match=reason) as error:
         kind(pretext=str(path))
     assert f"{kind.name}.pretext: {path}" in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_folder_is_no_pretext(tmp_path: Path) -> None:
-    (tmp_path / "folder.yaml").mkdir()
-    with pytest.raises(MethodError, match="cannot be read"):
-        KVzip(pretext=str(tmp_path / "folder.yaml"))
 
 
 @pytest.mark.parametrize("name", ["sumary", "", "Repeat", "mine.txt", "mine@12345"])

@@ -10,32 +10,19 @@ from torch import Tensor
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as whole
 from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb as partial
 
-from harness.engine.adapter import LanguageModel
 from harness.engine.context import Context
-from methods.rope import rotate, turn_half, unrotate
+from methods.rope import rotate, unrotate
 from tests.methods.scoring import observations, unturned_queries
 from tests.tiny import some_ids, tiny
 
 TOKENS = 30
 YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 128}
+HALF = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("llama", {}),
+    **{family: (family, {}) for family in ("llama", "qwen2", "qwen3", "mistral", "phi3", "gemma3")},
     "llama with yarn": ("llama", {"rope_parameters": YARN}),
-    "qwen2": ("qwen2", {}),
-    "qwen3": ("qwen3", {}),
-    "mistral": ("mistral", {}),
-    "phi3": ("phi3", {}),
-    "phi3 that turns half": (
-        "phi3",
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}},
-    ),
-    "gemma3": ("gemma3", {}),
+    "phi3 that turns half": ("phi3", {"rope_parameters": HALF}),
 }
-
-
-def model(name: str) -> LanguageModel:
-    family, changes = MODELS[name]
-    return tiny(family, **changes)
 
 
 def vectors(*shape: int) -> Tensor:
@@ -61,10 +48,6 @@ def test_unrotate_inverts_rotate(turning: int, scaling: float) -> None:
     torch.testing.assert_close(lengths, given[..., :turning].norm(dim=-1) * scaling, rtol=0, atol=1e-12)
 
 
-def test_a_quarter_turn_takes_the_first_half_to_the_second() -> None:
-    assert turn_half(torch.tensor([1.0, 2.0, 3.0, 4.0])).tolist() == [-3.0, -4.0, 1.0, 2.0]
-
-
 @pytest.mark.parametrize(("turning", "own"), [(10, whole), (6, partial), (10, partial)])
 def test_rotate_is_what_the_models_do(turning: int, own: Any) -> None:
     given = vectors(3, TOKENS, 10)
@@ -75,7 +58,8 @@ def test_rotate_is_what_the_models_do(turning: int, own: Any) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_queries_turned_back_are_those_before_rope(name: str) -> None:
-    lm = model(name)
+    family, changes = MODELS[name]
+    lm = tiny(family, **changes)
     shown = observations(lm, Context(some_ids(TOKENS)))
     assert len(shown) == lm.info.layers
     for seen in shown:
@@ -83,25 +67,11 @@ def test_queries_turned_back_are_those_before_rope(name: str) -> None:
         before = unturned_queries(lm, seen)
         torch.testing.assert_close(unrotate(seen.queries, cos, sin), before, rtol=0, atol=1e-5)
         torch.testing.assert_close(rotate(before, cos, sin), seen.queries, rtol=0, atol=1e-5)
-
-
-def test_only_part_of_the_head_turns_where_the_model_says_so() -> None:
-    cos, sin = model("phi3 that turns half").rotation(0, torch.arange(5))
-    assert cos.shape == sin.shape == (5, 4)
-    assert model("phi3").rotation(0, torch.arange(5))[0].shape == (5, 8)
-
-
-@pytest.mark.parametrize(("name", "scaled"), [("llama", False), ("llama with yarn", True)])
-def test_rotation_has_the_models_attention_scaling(name: str, scaled: bool) -> None:
-    lm = model(name)
     cos, sin = lm.rotation(0, torch.tensor([0, 7, 400]))
-    factor = float(lm.decoder.rotary_emb.attention_scaling)
-    assert (factor > 1) == scaled
-    torch.testing.assert_close(cos.square() + sin.square(), torch.full_like(cos, factor**2), rtol=1e-5, atol=0)
-
-
-def test_layers_of_different_kinds_have_angles_of_their_own() -> None:
-    lm = model("gemma3")
-    sliding, full, *_ = (lm.rotation(layer, torch.arange(1, 9))[0] for layer in range(4))
-    assert not torch.allclose(sliding, full)
-    assert torch.equal(lm.rotation(3, torch.arange(1, 9))[0], full)
+    assert cos.shape == sin.shape == (3, 4 if "half" in name else 8)  # a part of the head, where the model says so
+    if family == "gemma3":  # a sliding layer, then a full one
+        assert not torch.allclose(cos, lm.rotation(1, torch.tensor([0, 7, 400]))[0])
+    else:
+        factor = float(lm.decoder.rotary_emb.attention_scaling)
+        assert (factor > 1) == ("yarn" in name)
+        torch.testing.assert_close(cos.square() + sin.square(), torch.full_like(cos, factor**2), rtol=1e-5, atol=0)

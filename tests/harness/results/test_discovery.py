@@ -8,14 +8,8 @@ from harness.results.discovery import run_folders
 
 
 def test_runs_are_found_up_to_two_folders_down(tmp_path: Path) -> None:
-    for name in (
-        "a/run.json",
-        "b/samples.jsonl.gz",
-        "c/d/samples.jsonl",
-        "c/e/f/run.json",
-        "c/g/items.jsonl",
-        ".h/run.json",
-    ):
+    runs = "a/run.json b/samples.jsonl.gz c/d/samples.jsonl c/e/f/run.json c/g/items.jsonl .h/run.json"
+    for name in runs.split():
         file = tmp_path / "results" / name
         file.parent.mkdir(parents=True)
         file.touch()

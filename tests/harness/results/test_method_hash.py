@@ -22,6 +22,8 @@ ALL = set(PLACES)
 EXPECTED = {"expected_attention", "expected_attention_plain"}
 RECONSTRUCTION = {"kvzip", "kvzip_plus"}
 SURROGATES = {"kvzap_linear", "kvzap_mlp"}
+STREAMING = {"streaming_llm", "streaming_llm_rerotated"}
+ADDED = "    def added(self):\n        return 1\n\n"
 #: those that read attention weights in blocks
 BLOCKWISE = {"h2o", "observed_attention", "snapkv", "pyramidkv", "tova", *EXPECTED, *RECONSTRUCTION}
 
@@ -47,21 +49,20 @@ def in_file(name: str, old: str, new: str) -> Edit:
     def edit(package: Path) -> None:
         file = package / name
         text = file.read_text()
-        assert text.count(old) >= 1, f"{name} has not {old!r}"
+        assert text.count(old) >= 1, f"{name} lacks {old!r}"
         file.write_text(text.replace(old, new, 1))
 
     return edit
 
 
-def both(*edits: Edit) -> Edit:
-    def edit(package: Path) -> None:
-        for one in edits:
-            one(package)
+def import_of_another_name(package: Path) -> None:
+    file = package / "methods/keydiff.py"
+    text = file.read_text().replace("from torch.nn.functional import normalize", "from torch.nn import functional")
+    file.write_text(text.replace("= normalize(", "= functional.normalize("))
+    assert "functional.normalize" in file.read_text()
 
-    return edit
 
-
-def laid_out_anew(package: Path) -> None:
+def laid_out_differently(package: Path) -> None:
     """All files as Python itself would write them: no comment, other quotes, breaks and parentheses."""
     for file in package.rglob("*.py"):
         file.write_text(ast.unparse(ast.parse(file.read_text())))
@@ -89,31 +90,19 @@ def moved(package: Path) -> None:
     [
         pytest.param(edit, id=name)
         for name, edit in {
-            "layout": laid_out_anew,
+            "layout": laid_out_differently,
             "order": turned_round,
             "move": moved,
             "comment": in_file("methods/knorm.py", "        return", "        # the norm\n        return"),
             "docstring": in_file("methods/budgets.py", '"""The best', '"""Best'),
-            "import": both(
-                in_file(
-                    "methods/keydiff.py", "from torch.nn.functional import normalize", "from torch.nn import functional"
-                ),
-                in_file("methods/keydiff.py", "directions = normalize(", "directions = functional.normalize("),
-                in_file("methods/keydiff.py", "mean = normalize(", "mean = functional.normalize("),
-            ),
+            "import": import_of_another_name,
             "annotation": in_file("methods/knorm.py", "seen: Observation) -> Tensor", "seen) -> object"),
             "message": in_file("methods/snapkv.py", "needs an odd kernel", "wants an odd kernel"),
             "assertion": in_file("harness/engine/eviction.py", "assert self.removed is not None\n", "pass\n"),
             "summary": in_file("methods/random.py", "uniform random scores", "scores of no meaning"),
-            "base class": in_file(
-                "methods/base.py",
-                "    def thresholds(",
-                "    def added(self):\n        return 1\n\n    def thresholds(",
-            ),
+            "base class": in_file("methods/base.py", "    def thresholds(", f"{ADDED}    def thresholds("),
             "unrelated": in_file("methods/kvzap/overhead.py", "2 * hidden", "3 * hidden"),
-            "another model's weights": in_file(
-                "methods/kvzap/weights.py", "COMMITTED = {", 'COMMITTED = {\n    "other": "other",'
-            ),
+            "weights": in_file("methods/kvzap/weights.py", "COMMITTED = {", 'COMMITTED = {"other": "other",'),
         }.items()
     ],
 )
@@ -130,12 +119,7 @@ def test_what_decides_nothing_changes_no_hash(edit: Edit, package: Path, today: 
         ("methods/pyramidkv.py", "2 * kept", "3 * kept", {"pyramidkv"}),
         ("methods/snapkv.py", "sums / rows", "sums", {"snapkv", "pyramidkv", "tova"}),
         ("methods/observed_attention.py", "+= weights", "+= 2 * weights", {"observed_attention", "h2o"}),
-        (
-            "methods/streaming_llm.py",
-            "Protection(sinks=4)",
-            "Protection(sinks=5)",
-            {"streaming_llm", "streaming_llm_rerotated"},
-        ),
+        ("methods/streaming_llm.py", "Protection(sinks=4)", "Protection(sinks=5)", STREAMING),
         ("methods/keydiff.py", "torch.nn.functional", "another", {"keydiff"}),
         ("methods/rope.py", "[-second, first]", "[second, first]", EXPECTED),
         ("methods/attention.py", "queries[:, block].float()", "queries[:, block]", BLOCKWISE - EXPECTED),
@@ -206,9 +190,6 @@ def test_a_plugin_is_hashed_by_what_it_reaches_in_its_file_and_here(
 def test_weights_are_in_the_hash_and_the_order_of_instances_is_not() -> None:
     place = PLACES["knorm"]
     assert code_hash(place, ["a", "b"]) == code_hash(place, ["b", "a", "a"]) != code_hash(place, ["a"])
-
-
-def test_a_class_without_a_source_is_an_error() -> None:
     with pytest.raises(LookupError, match="no source of nowhere defines Mine"):
         code_hash(Definition("nowhere", "Mine"), [""])
 
