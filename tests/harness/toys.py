@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -23,15 +24,17 @@ TEMPLATE = (
 MARKS = ["<|user|>", "<|assistant|>", "<|end|>"]
 
 
-def toy_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE trained on the wording of needles, with the marks of a chat template."""
+WORDING = (needles.INTRO, needles.LINE, needles.NEEDLE, needles.QUESTION, needles.ANSWER_PREFIX, *needles.KEYS)
+
+
+def toy_tokenizer(texts: Sequence[str] = WORDING) -> PreTrainedTokenizerFast:
+    """Byte-level BPE trained on some texts (of none: one token a byte), with the marks of a chat template."""
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=450, initial_alphabet=alphabet, show_progress=False)
-    texts = [needles.INTRO, needles.LINE, needles.NEEDLE, needles.QUESTION, needles.ANSWER_PREFIX, *needles.KEYS]
-    core.train_from_iterator(texts * 3, trainer)
+    core.train_from_iterator([*texts] * 3, trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|end|>")
     tokenizer.add_special_tokens({"additional_special_tokens": MARKS[:2]})
     tokenizer.chat_template = TEMPLATE
@@ -121,20 +124,18 @@ class Broken(Method):
 
     def score(self, seen: Observation) -> Tensor:
         good = torch.zeros(seen.keys.shape[:2])
-        if self.how == "raise":
-            raise RuntimeError("the method's own reason")
-        if self.how == "memory":
-            raise MemoryError("no room")
-        if self.how == "cuda":
-            raise torch.OutOfMemoryError("no room on the card")
-        if self.how == "interrupt":
-            raise KeyboardInterrupt
-        if self.how == "passes":
-            return good
+        if self.how in RAISED:
+            raise RAISED[self.how]
         bad = {"nan": good / 0, "inf": good + torch.inf, "shape": good[:, 1:], "dtype": good.double()}
-        return bad[self.how]
+        return bad.get(self.how, good)
 
 
+RAISED: dict[str, BaseException] = {
+    "raise": RuntimeError("the method's own reason"),
+    "memory": MemoryError("no room"),
+    "cuda": torch.OutOfMemoryError("no room on the card"),
+    "interrupt": KeyboardInterrupt(),
+}
 #: how Broken fails -> the status of its lines and a part of their reason
 FAILURES = {
     "raise": ("error", "RuntimeError: the method's own reason"),
