@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from harness.cli.app import app
-from harness.cli.flags import Json, flag, quiet, takes
+from harness.cli.flags import Given, Json, flag, quiet, takes
 from harness.config import run_config
 from harness.config.run_config import RunConfig
 from harness.config.tool_configs import AgreementConfig, LmEvalConfig, TrainConfig
@@ -24,7 +24,7 @@ SHARED = (
 @app.command()
 @takes(RunConfig.model_fields)
 def run(
-    given: dict[str, Any],
+    given: Given,
     config: Annotated[Path | None, flag("YAML file whose keys are these flags; flags override it")] = None,
 ) -> None:
     """Evaluate pruning methods on benchmarks; the full cache always runs beside them as the control."""
@@ -46,7 +46,7 @@ def run(
 
 @app.command("lm-eval")
 @takes({**LmEvalConfig.model_fields, **{name: RunConfig.model_fields[name] for name in SHARED}})
-def lm_eval(given: dict[str, Any], json: Json = None) -> None:
+def lm_eval(given: Given, json: Json = None) -> None:
     """Run tasks of lm-eval on pruned caches: one column for the full cache and one per variant."""
     from harness import files
 
@@ -59,12 +59,12 @@ def lm_eval(given: dict[str, Any], json: Json = None) -> None:
     result = lmeval.run(asked, own)
     lmeval.show(result)
     if json:
-        files.write(result, json)
+        files.write(result.model_dump(), json)
 
 
 @app.command()
 @takes(AgreementConfig.model_fields)
-def agreement(given: dict[str, Any], json: Json = None) -> None:
+def agreement(given: Given, json: Json = None) -> None:
     """How similar the methods' scores and kept sets are, and how much of what a question uses each of them keeps."""
     from harness import files
 
@@ -77,12 +77,12 @@ def agreement(given: dict[str, Any], json: Json = None) -> None:
     result = compared.agreement(config)
     print_agreement(result)
     if json:
-        files.write(result, json)
+        files.write(result.model_dump(), json)
 
 
 @app.command("train-kvzap")
 @takes(TrainConfig.model_fields)
-def train_kvzap(given: dict[str, Any]) -> None:
+def train_kvzap(given: Given) -> None:
     """Train a KVzap surrogate: targets from one repeat prompt per document, then a fit layer by layer. Resumable."""
     config = TrainConfig(**given)
     quiet()

@@ -15,6 +15,8 @@ from pydantic.fields import FieldInfo
 from harness.config.flags import flag_name
 
 Texts = list[str] | None
+#: what was given on the command line, by field of a configuration
+Given = dict[str, Any]
 
 
 def flag(text: str, *names: str) -> Any:

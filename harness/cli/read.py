@@ -25,7 +25,7 @@ def score(
     result = score_predictions.score(benchmark, predictions)
     score_predictions.print_scores(result)
     if json:
-        files.write(result, json)
+        files.write(result.model_dump(), json)
 
 
 @app.command()

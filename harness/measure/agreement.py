@@ -35,6 +35,7 @@ from harness.errors import HarnessError
 from harness.evaluation import provenance, teacher_forced
 from harness.evaluation.job import check_lengths
 from harness.evaluation.pruned_context import prune
+from harness.measure.figures import AgreementFigures
 from harness.models import loading
 from harness.models.prompts import Prompts, stop_ids
 from methods.base import Observation
@@ -54,7 +55,7 @@ class Tables(NamedTuple):
     share: Tensor
 
 
-def agreement(config: AgreementConfig) -> dict[str, Any]:
+def agreement(config: AgreementConfig) -> AgreementFigures:
     """Means over the contexts for all pairs of methods and the question, as the command's ``--json`` has them. What has
     no figure on a context or in a head (a failed method, a head whose scores are all the same) is left out of the
     means; where there is none at all it is null."""
@@ -77,26 +78,25 @@ def agreement(config: AgreementConfig) -> dict[str, Any]:
     comparison = _Comparison(loaded.lm, prompts, compared, config, benchmark.teacher_forced)
     tables = [comparison.compare(sample) for sample in samples]
     rank, share = (torch.stack(some).nanmean(dim=0) for some in zip(*tables, strict=True))
-    return {
-        "kind": "agreement",
-        "model": loading.short_name(config.model),
-        "benchmark": benchmark.name,
-        "length": list(dict.fromkeys(sample.length for sample in samples)),
-        "contexts": len(samples),
-        "removed": float(config.removed),
-        "methods": [*map(name_of, compared), QUESTION],
-        "repeat": REPEAT,
-        "rank": _listed(rank.nanmean(dim=(2, 3))),
-        "share": _listed(share.nanmean(dim=(2, 3))),
-        "rank_by_head": _listed(rank),
-        "share_by_head": _listed(share),
-        "skipped": planned.skipped,
-        "failed": comparison.failed,
-        "dtype": str(loaded.lm.dtype).removeprefix("torch."),
-        "seed": config.seed,
-        "data_hash": provenance.data_hash(samples),
-        "versions": provenance.versions(),
-    }
+    return AgreementFigures(
+        model=loading.short_name(config.model),
+        benchmark=benchmark.name,
+        length=list(dict.fromkeys(sample.length for sample in samples)),
+        contexts=len(samples),
+        removed=float(config.removed),
+        methods=[*map(name_of, compared), QUESTION],
+        repeat=REPEAT,
+        rank=_listed(rank.nanmean(dim=(2, 3))),
+        share=_listed(share.nanmean(dim=(2, 3))),
+        rank_by_head=_listed(rank),
+        share_by_head=_listed(share),
+        skipped=planned.skipped,
+        failed=comparison.failed,
+        dtype=str(loaded.lm.dtype).removeprefix("torch."),
+        seed=config.seed,
+        data_hash=provenance.data_hash(samples),
+        versions=provenance.versions(),
+    )
 
 
 def _benchmark(config: AgreementConfig) -> Benchmark:

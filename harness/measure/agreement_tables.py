@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
 from harness.measure.agreement import QUESTION
+from harness.measure.figures import AgreementFigures
 from harness.reporting.console import console, print_table
 
 Row = Sequence[float | None]
 
 
-def print_agreement(result: dict[str, Any]) -> None:
+def print_agreement(result: AgreementFigures) -> None:
     """Rank correlations and shares of all pairs, then layer by layer how much of what the question uses is kept."""
     out = console()
-    removed, names = result["removed"], result["methods"]
-    length = ", ".join(f"{length:,}" for length in result["length"] if length)
-    title = f"{result['model']}, {result['benchmark']}" + (f" at {length} tokens" if length else "")
-    title += f", {result['contexts']} contexts, {removed:g} removed"
+    removed, names = result.removed, result.methods
+    length = ", ".join(f"{length:,}" for length in result.length if length)
+    title = f"{result.model}, {result.benchmark}" + (f" at {length} tokens" if length else "")
+    title += f", {result.contexts} contexts, {removed:g} removed"
     for line in (title, "", "Spearman's rank correlation of scores"):
         out.print(line, markup=False, highlight=False)
-    print_table(_square(names, result["rank"]))
+    print_table(_square(names, result.rank))
     told = f"Of what the row keeps, the share that the column keeps too; unrelated: about {1 - removed:.2f}"
     out.print(told, markup=False, highlight=False)
-    print_table(_square(names, result["share"]))
+    print_table(_square(names, result.share))
     out.print(f"Of what the {QUESTION} uses, the share that each keeps, layer by layer", markup=False, highlight=False)
     print_table(_layers(result))
-    for name, reason in (*result["skipped"].items(), *result["failed"].items()):
+    for name, reason in (*result.skipped.items(), *result.failed.items()):
         out.print(f"not compared: {name}: {reason}", markup=False, highlight=False)
 
 
@@ -42,11 +42,11 @@ def _square(names: Sequence[str], values: Sequence[Row]) -> Table:
     return table
 
 
-def _layers(result: dict[str, Any]) -> Table:
-    names, repeat = result["methods"], result["methods"].index(result["repeat"])
+def _layers(result: AgreementFigures) -> Table:
+    names, repeat = result.methods, result.methods.index(result.repeat)
     asked = names.index(QUESTION)
-    rank = result["rank_by_head"][repeat][asked]
-    share = result["share_by_head"][asked]
+    rank = result.rank_by_head[repeat][asked]
+    share = result.share_by_head[asked]
     others = [index for index in range(len(names)) if index != asked]
     table = _table(("layer", f"rank, {names[repeat]}", *(str(index + 1) for index in others)))
     for layer, ranks in enumerate(rank):

@@ -24,6 +24,7 @@ from harness.errors import HarnessError
 from harness.evaluation import provenance
 from harness.evaluation.job import check_lengths
 from harness.evaluation.pruned_context import prune
+from harness.measure.figures import SamplesFigures, SweepFigures, SweepRow
 from harness.models import loading
 from harness.models.prompts import Prompts, stop_ids
 
@@ -98,7 +99,7 @@ class Sweep:
         return Timing(time.perf_counter() - start, [answer.ids for answer in answers])
 
 
-def sweep(config: SweepConfig) -> dict[str, Any]:
+def sweep(config: SweepConfig) -> SweepFigures:
     """Time the grid at each length and answer length; medians over ``repeat`` runs, the two ways in turn."""
     bench = Sweep(config.model, config.method, config.device, config.dtype, config.length)
     least = len(bench.prompts.context("").ids)
@@ -108,28 +109,28 @@ def sweep(config: SweepConfig) -> dict[str, Any]:
     needed = longest + config.question_tokens + max(config.new_tokens)
     check_positions(bench.lm, longest, needed, "the longest prompt and answer")
     rows = [_row(bench, config, length, count) for length in config.length for count in config.new_tokens]
-    return {"kind": "sweep", **_where(bench), "rows": rows}
+    return SweepFigures(kind="sweep", **_where(bench), rows=rows)
 
 
-def _row(bench: Sweep, config: SweepConfig, length: int, new_tokens: int) -> dict[str, Any]:
+def _row(bench: Sweep, config: SweepConfig, length: int, new_tokens: int) -> SweepRow:
     prompt = bench.random_prompt(length, config.question_tokens, new_tokens)
     pairs = [(bench.shared(prompt), bench.single(prompt)) for _ in range(config.repeat)]
     shared, single = (statistics.median(timing.seconds for timing in timings) for timings in zip(*pairs, strict=True))
     same = sum(a == b for a, b in zip(pairs[0][0].tokens, pairs[0][1].tokens, strict=True))
-    return {
-        "length": length,
-        "question_tokens": config.question_tokens,
-        "new_tokens": new_tokens,
-        "variants": len(bench.plan.planned),
-        "shared_seconds": round(shared, 3),
-        "single_seconds": round(single, 3),
-        "ratio": round(single / shared, 2),
-        "same_tokens": same,
-        "repeat": config.repeat,
-    }
+    return SweepRow(
+        length=length,
+        question_tokens=config.question_tokens,
+        new_tokens=new_tokens,
+        variants=len(bench.plan.planned),
+        shared_seconds=round(shared, 3),
+        single_seconds=round(single, 3),
+        ratio=round(single / shared, 2),
+        same_tokens=same,
+        repeat=config.repeat,
+    )
 
 
-def on_samples(config: SamplesConfig) -> dict[str, Any]:
+def on_samples(config: SamplesConfig) -> SamplesFigures:
     """Time the shared sweep on real samples and keep their texts, so that another harness can run the same ones."""
     source = benchmarks.registry.get(config.benchmark)
     request = Request((config.length,), config.subset, config.limit)
@@ -140,16 +141,16 @@ def on_samples(config: SamplesConfig) -> dict[str, Any]:
     timings = [bench.shared(bench.sample_prompt(sample, stop)) for sample in samples]
     texts = [[bench.prompts.decode(ids) for ids in timing.tokens] for timing in timings]
     scores = [[source.score(sample, text).score for text in own] for sample, own in zip(samples, texts, strict=True)]
-    return {
-        "kind": "samples",
+    return SamplesFigures(
+        kind="samples",
         **_where(bench),
-        "benchmark": config.benchmark,
-        "length": config.length,
-        "seconds": [round(timing.seconds, 3) for timing in timings],
-        "scores": scores,
-        "predictions": texts,
-        "rows": [sample.to_json() for sample in samples],
-    }
+        benchmark=config.benchmark,
+        length=config.length,
+        seconds=[round(timing.seconds, 3) for timing in timings],
+        scores=scores,
+        predictions=texts,
+        rows=[sample.to_json() for sample in samples],
+    )
 
 
 def _where(bench: Sweep) -> dict[str, Any]:

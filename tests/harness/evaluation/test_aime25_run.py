@@ -15,8 +15,8 @@ import pytest
 import benchmarks.registry
 from benchmarks.base import Request, Sample, Score, Text
 from harness.models import loading
+from tests.harness.config.test_thinking import ALWAYS, SWITCH
 from tests.harness.driving import Ran, Runs
-from tests.harness.test_thinking import ALWAYS, SWITCH
 from tests.harness.toys import Toy, toy_sample
 
 pytestmark = pytest.mark.usefixtures("toys")

@@ -30,7 +30,7 @@ from harness.results.mask_file import StoredMasks, path_of
 from harness.results.schema import Line
 from leaderboard.data.sample_view import sample_view, samples_with_masks
 from tests.harness.driving import HALF, QUICK, Runs, evaluate, shorten, some
-from tests.harness.test_query_modes import answer_by_hand, h2o_by_hand, pair
+from tests.harness.evaluation.test_query_modes import answer_by_hand, h2o_by_hand, pair
 from tests.harness.toys import Toy, toy_sample
 from tests.tiny import Plain
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.harness.engine.test_prompts import PLAIN, TRIMMING, letters
 from torch import Tensor
 
 from harness.config.grid import plan
@@ -24,6 +23,7 @@ from harness.models.prompts import Prompts
 from methods.base import MethodError, ModelInfo
 from methods.kvpress import kvpress_kept
 from tests.harness.driving import HALF, Runs, planned
+from tests.harness.models.test_prompts import PLAIN, TRIMMING, letters
 from tests.harness.toys import save_model, toy_tokenizer
 
 LAYERS, HEADS = 3, 2
