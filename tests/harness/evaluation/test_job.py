@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -43,8 +44,9 @@ def test_a_run_writes_its_files_and_prints_its_table(runs: Runs) -> None:
         ["histograms.jsonl", "items.jsonl", "run.json", "samples.jsonl", "summary.json"],
     )
     assert runs.folder.name.startswith("tiny-llama-toy-")
-    for text in ("knorm head 0.5", "carded threshold tau=-2", "asked 0.5", "mean of 2 of 3", f"{runs.folder}"):
+    for text in ("knorm head 0.5", "mean of 2 of 3", f"{runs.folder}"):
         assert text in done.out
+    assert re.search(r"carded threshold tau=-2 +│ +0\.5 ", done.out)  # its requested fraction
     assert "error" not in done.err
 
 
