@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from harness.analysis.floor import AT_FLOOR
+from harness.analysis.grouping import Place, PlaceLines, by_place
 from harness.analysis.paired_tests import SIGNIFICANT
 from harness.analysis.ranking import FAR, is_partial, level_of, off_level
 from harness.results.schema import AVERAGED, Alarm, Cell, Line, Pair
 
 
-def alarms(lines: Sequence[Line], cells: Sequence[Cell], pairs: Iterable[Pair]) -> list[Alarm]:
-    """One row an alarm: ``kind, benchmark, length, variant`` (null: all), ``text``. Kinds:
+def alarms(groups: Mapping[Place, PlaceLines], cells: Sequence[Cell], pairs: Iterable[Pair]) -> list[Alarm]:
+    """One row per alarm: ``kind, benchmark, length, variant`` (null: all), ``text``. Kinds:
 
     ``beats_control``    a variant's paired difference from the control lies above 0 with its whole interval; where
                          there is no interval, p adjusted is under 0.05
@@ -20,20 +22,17 @@ def alarms(lines: Sequence[Line], cells: Sequence[Cell], pairs: Iterable[Pair]) 
     ``prompt_cut``       prompts that lost their middle
     ``answer_limit``     answers that ran into their limit
     ``failed``           lines with any other status that is not averaged
-    ``off_level``        measured removed differs from the fraction asked for by more than 0.05
+    ``off_level``        measured removed differs from the requested fraction by more than 0.05
     ``partial``          fewer subsets than the benchmark has
     """
     found = []
     overall = [cell for cell in cells if cell.subset is None and cell.status != "unsupported"]
-    groups: dict[tuple[str, int | None], list[Line]] = {}
-    for line in lines:
-        groups.setdefault((line.benchmark, line.length), []).append(line)
-    for (benchmark, length), own in groups.items():
-        here = [cell for cell in overall if (cell.benchmark, cell.length) == (benchmark, length)]
-        pairs_here = [pair for pair in pairs if (pair.benchmark, pair.length) == (benchmark, length)]
+    cells_of, pairs_of = by_place(overall), by_place(pairs)
+    for place, group in groups.items():
+        own, here, pairs_here = group.lines, cells_of.get(place, []), pairs_of.get(place, [])
         told = [*_control(here), *_partial(here), *_beating(pairs_here), *_not_run(own), *_limits(own), *_off(here)]
         for kind, variant, text in told:
-            found.append(Alarm(kind=kind, benchmark=benchmark, length=length, variant=variant, text=text))
+            found.append(Alarm(kind=kind, benchmark=place[0], length=place[1], variant=variant, text=text))
     return found
 
 
@@ -44,7 +43,7 @@ def _control(cells: Sequence[Cell]) -> Iterator[Told]:
     for cell in cells:
         if cell.level_kind == "none" and cell.floor:
             scores = "lies" if cell.score is None else f"scores {cell.score:.1f},"
-            text = f"the control {scores} at chance or under 20: nothing can be compared"
+            text = f"the control {scores} {AT_FLOOR}: nothing can be compared"
             yield "control_at_floor", cell.variant, text
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.analysis.grouping import by_place
 from harness.analysis.paired_tests import scores_of
 from harness.analysis.run_reader import Reading
 from harness.analysis.summary import summarise
@@ -57,7 +58,7 @@ def boards(runs: Sequence[Reading]) -> list[Board]:
     """
     groups: dict[str, list[tuple[Reading, dict[str, Any]]]] = {}
     for run in runs:
-        for where in dict.fromkeys((cell.benchmark, cell.length) for cell in run.summary.cells):
+        for where in by_place(run.summary.cells):
             basis = basis_of(run, *where)
             groups.setdefault(json.dumps(basis, sort_keys=True, default=str), []).append((run, basis))
     found = []
@@ -96,10 +97,10 @@ def _difference(board: Board, others: Sequence[Board]) -> str:
 def basis_of(run: Reading, benchmark: str, length: int | None) -> dict[str, Any]:
     """What must be the same for two runs' cells to be compared."""
     configuration = run.configuration
-    cells = [c for c in run.summary.cells if (c.benchmark, c.length) == (benchmark, length)]
+    cells = by_place(run.summary.cells)[benchmark, length]
     cells = [cell for cell in cells if cell.status != "unsupported"] or cells
     first = next((cell for cell in cells if cell.level_kind == "none"), cells[0])
-    items = [row for row in run.items.values() if (row.benchmark, row.length) == (benchmark, length)]
+    items = by_place(run.items.values()).get((benchmark, length), [])
     samples = sorted([row.sample_id, row.prompt_hash] for row in items)
     return {
         "model": configuration.model,
@@ -149,7 +150,7 @@ def unreadable(run: Reading) -> str:
 
 
 def _lines(run: Reading, basis: dict[str, Any]) -> list[Line]:
-    return [line for line in run.lines if (line.benchmark, line.length) == (basis["benchmark"], basis["length"])]
+    return by_place(run.lines).get((basis["benchmark"], basis["length"]), [])
 
 
 def _board(runs: Sequence[Reading], basis: dict[str, Any]) -> Board:
@@ -162,7 +163,7 @@ def _board(runs: Sequence[Reading], basis: dict[str, Any]) -> Board:
         unsupported = {one.variant: (one, note) for run in runs for one, note in run.unsupported}
         complete = all(run.summary.complete for run in runs)
         summary = summarise(lines, runs[0].facts, complete, runs[0].seed, list(unsupported.values()))
-    parts = {name: [row for row in getattr(summary, name) if (row.benchmark, row.length) == where] for name in PARTS}
+    parts = {name: by_place(getattr(summary, name)).get(where, []) for name in PARTS}
     for run in runs:
         if not run.summary.complete:
             of = f" of {run.expected:,}" if run.expected else ""

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from harness.analysis.grouping import Place, PlaceLines, by_place
 from harness.analysis.paired_tests import Scored, contexts_of, differences
 from harness.analysis.pass_at_k import pass_by_problem, rollout_metrics
 from harness.analysis.stats import Interval, mean_intervals
@@ -55,22 +56,16 @@ def by_sample(lines: Iterable[Line]) -> dict[str, dict[str, Scored]]:
     }
 
 
-def differences_from_control(lines: Iterable[Line], pairs: Iterable[Pair], seed: int = 0) -> None:
+def differences_from_control(groups: Mapping[Place, PlaceLines], pairs: Iterable[Pair], seed: int = 0) -> None:
     """Give each of ``pairs`` that is with the control its ``metrics``: paired differences by name, each with
     ``difference, low, high``.
 
     A metric that is the same on all of the control's samples (its KL is 0) is left out: the difference would be the
     metric once more, less a constant.
     """
-    groups: dict[Any, dict[str, list[Line]]] = {}
-    for line in lines:
-        groups.setdefault((line.benchmark, line.length), {}).setdefault(line.variant, []).append(line)
-    places: dict[Any, list[Pair]] = {}
-    for pair in pairs:
-        if pair.against == "control":
-            places.setdefault((pair.benchmark, pair.length), []).append(pair)
+    places = by_place(pair for pair in pairs if pair.against == "control")
     for place, some in places.items():
-        own = groups[place]
+        own = groups[place].variants
         values = {name: by_sample(ln for ln in own[name] if ln.status in AVERAGED) for name in own}
         wanted = [
             (pair, name)
@@ -78,7 +73,7 @@ def differences_from_control(lines: Iterable[Line], pairs: Iterable[Pair], seed:
             for name in values[pair.a]
             if len({scored.score for scored in values[pair.b].get(name, {}).values()}) > 1
         ]
-        contexts = contexts_of(line for lines_of_variant in own.values() for line in lines_of_variant)
+        contexts = contexts_of(groups[place].lines)
         made = differences([(values[pair.a][name], values[pair.b][name]) for pair, name in wanted], seed, contexts)
         for pair in some:
             pair.metrics = {}

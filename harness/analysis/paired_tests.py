@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.analysis.grouping import Place, PlaceLines
 from harness.analysis.stats import Interval, Matrix, Tested, holm, mcnemar, mean_intervals, sign_flips, unit_sums
 from harness.results.schema import AVERAGED, Asked, Difference, LevelKind, Line, Pair
 
@@ -58,18 +59,16 @@ def asked(
     return (level_kind, level) if requested_removed is None else ("removed", requested_removed)
 
 
-def all_pairs(lines: Iterable[Line], seed: int = 0) -> list[Pair]:
+def all_pairs(groups: Mapping[Place, PlaceLines], seed: int = 0) -> list[Pair]:
     """The pairs of each benchmark and length: every variant with the control (``against: control``; one Holm table),
     then those of one level and query mode with each other (``against: level``; a Holm table each): what was pruned with
     the question in view is no rival of what was pruned without."""
-    groups: dict[tuple[str, int | None], dict[str, list[Line]]] = {}
-    for line in lines:
-        groups.setdefault((line.benchmark, line.length), {}).setdefault(line.variant, []).append(line)
     found = []
-    for (benchmark, length), by_variant in groups.items():
+    for (benchmark, length), group in groups.items():
+        by_variant = group.variants
         names = _names(by_variant)
         scores = {variant: scores_of(own) for variant, own in by_variant.items()}
-        contexts = contexts_of(line for own in by_variant.values() for line in own)
+        contexts = contexts_of(group.lines)
         tables = [table for *_, table in names]
         rows = compare([(scores[a], scores[b]) for a, b, _, _ in names], seed, tables, contexts)
         for (a, b, level, table), row in zip(names, rows, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from harness.analysis.grouping import by_place, group
 from harness.analysis.paired_tests import asked
 from harness.analysis.stats import area
 from harness.results.schema import Asked, Cell, Curve, Difference, LevelKind, Line, Pair, Rank, VariantFields
@@ -149,24 +150,18 @@ def curves(cells: Sequence[Cell]) -> list[Curve]:
 
 def _curves(cells: Iterable[Cell]) -> Iterator[tuple[str, int | None, str, list[Cell]]]:
     """(benchmark, length, name, the control and the points) of each curve."""
-    groups: dict[tuple[Any, ...], list[Cell]] = {}
-    controls: dict[tuple[Any, ...], Cell] = {}
-    for cell in cells:
-        where = (cell.benchmark, cell.length)
-        if cell.subset is not None or cell.status == "unsupported":
-            continue
-        if cell.level_kind == "none":
-            controls[where] = cell
-        else:
-            setting = tuple(str(getattr(cell, name)) for name in VariantFields.model_fields if name not in _LEVEL)
-            groups.setdefault((where, setting), []).append(cell)
-    for (where, _), points in groups.items():
-        if where in controls:
-            yield *where, points[0].curve, [controls[where], *points]
+    overall = [cell for cell in cells if cell.subset is None and cell.status != "unsupported"]
+    for where, own in by_place(overall).items():
+        control = next((cell for cell in own if cell.level_kind == "none"), None)
+        if control is not None:
+            pruned = [cell for cell in own if cell.level_kind != "none"]
+            for points in group(pruned, _setting).values():
+                yield *where, points[0].curve, [control, *points]
 
 
-def curve_name(cell: Cell) -> str:
-    return cell.curve
+def _setting(cell: Cell) -> tuple[str, ...]:
+    """What all points of one curve have in common."""
+    return tuple(str(getattr(cell, name)) for name in VariantFields.model_fields if name not in _LEVEL)
 
 
 def _unfit(cell: Cell) -> str | None:

@@ -7,14 +7,15 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from types import SimpleNamespace
+from typing import Any, NamedTuple, NoReturn, cast
 
 import benchmarks.registry
 from benchmarks.base import Benchmark, Request, Sample, Text, content_hash
 from benchmarks.thinking_tags import after_thought
 from harness.analysis.run_reader import Reading, find
 from harness.errors import HarnessError
-from harness.files import write_atomically
+from harness.files import replacing, write_atomically
 from harness.results.run_folder import alone
 from harness.results.schema import AVERAGED, Item, Line
 
@@ -57,8 +58,7 @@ def score_anew(run: Reading, data: Path | None = None) -> Rescored:
 def _scored(run: Reading, data: Path | None) -> tuple[list[Line], Rescored]:
     kinds = dict.fromkeys(line.benchmark for line in run.lines)
     known = {name: benchmarks.registry.get(name) for name in kinds}
-    # of these no text of an answer decides the score; getattr: a benchmark may be older than the flag
-    forced = {name for name, benchmark in known.items() if getattr(benchmark, "teacher_forced", "")}
+    forced = {name for name, benchmark in known.items() if benchmark.teacher_forced}  # no text decides their scores
     samples = _samples(run, {name: benchmark for name, benchmark in known.items() if name not in forced}, data)
     lines, changed, scored = [], [], 0
     for line in run.lines:
@@ -81,7 +81,15 @@ def _scored(run: Reading, data: Path | None) -> tuple[list[Line], Rescored]:
 
 def _line(line: Line, benchmark: Benchmark, sample: Sample) -> Line:
     prediction = line.prediction or ""
-    score = benchmark.score(sample, after_thought(prediction, True) if line.thinking else prediction)
+    try:
+        score = benchmark.score(sample, after_thought(prediction, True) if line.thinking else prediction)
+    except AttributeError as error:
+        if error.obj is not sample:
+            raise
+        raise HarnessError(
+            f"scoring {line.sample_id} needs its {error.name}, which the run does not hold; give the benchmark's rows "
+            "with --data"
+        ) from None
     return Line(**{**line.model_dump(), "score": score.score, "metrics": score.metrics})
 
 
@@ -97,33 +105,18 @@ def _samples(run: Reading, known: dict[str, Benchmark], data: Path | None) -> di
         if data is not None and not whole:
             found |= samples_from_data(run, benchmark, rows, data)
         else:
-            found |= {row.sample_id: _from_row(row) for row in rows}
+            found |= {row.sample_id: _from_item(row) for row in rows}
     lacking = [line.sample_id for line in run.lines if line.benchmark in known and line.sample_id not in found]
     if lacking:
         raise HarnessError(f"{run.folder.path / 'items.jsonl'} lacks {lacking[0]}, which samples.jsonl has")
     return found
 
 
-class _Stored(Sample):
-    """A sample of which a run holds some fields only; what it does not hold cannot be read by mistake."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in object.__getattribute__(self, "__dict__").get("_absent", ()):
-            sample = object.__getattribute__(self, "sample_id")
-            raise HarnessError(
-                f"scoring {sample} needs its {name}, which the run does not hold; give the benchmark's rows with --data"
-            )
-        return object.__getattribute__(self, name)
-
-
-def _from_row(row: Item) -> Sample:
-    names = [field.name for field in fields(Sample)]
-    lists = {name: tuple(getattr(row, name)) for name in ("references", "all_classes") if row.holds(name)}
-    given: dict[str, Any] = {name: getattr(row, name) for name in names if row.holds(name)} | lists
-    empty: dict[str, Any] = {**dict.fromkeys(TEXTS, ""), "max_new_tokens": 0, "references": ()}
-    sample = _Stored(**{**empty, **given})
-    object.__setattr__(sample, "_absent", frozenset(names) - given.keys())
-    return sample
+def _from_item(item: Item) -> Sample:
+    """What a run holds of a sample. Reading anything else of it is an ``AttributeError``, see :func:`_line`."""
+    names = [field.name for field in fields(Sample) if item.holds(field.name)]
+    values = {name: getattr(item, name) for name in names}
+    return cast(Sample, SimpleNamespace(**{n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}))
 
 
 def samples_from_data(run: Reading, benchmark: Benchmark, rows: Sequence[Item], data: Path) -> dict[str, Sample]:
@@ -155,9 +148,8 @@ def _write(run: Reading, lines: Sequence[Line], changed: bool) -> None:
         text = "".join(json.dumps(line.model_dump(), ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
         packed = run.folder.path / "samples.jsonl.gz"
         if packed.is_file():
-            draft = packed.with_name(f".{packed.name}.draft")
-            draft.write_bytes(gzip.compress(text.encode(), mtime=0))
-            draft.replace(packed)
+            with replacing(packed) as draft:
+                draft.write_bytes(gzip.compress(text.encode(), mtime=0))
         else:
             write_atomically(run.folder.path / "samples.jsonl", text)
     run.folder.finish(run.summarised(lines))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +11,11 @@ from typing import NamedTuple
 
 from harness.analysis.summary import summarise
 from harness.errors import HarnessError
+from harness.results import jsonl
 from harness.results.discovery import is_run, run_folders
 from harness.results.run_folder import RunFolder
 from harness.results.safe_text import printable
-from harness.results.schema import Configuration, Facts, Item, Line, RunRecord, Summary, VariantFields, parsed
+from harness.results.schema import Configuration, Facts, Item, Line, RunRecord, Summary, VariantFields
 
 #: what a summary of this release has
 PARTS = {"lines", "cells", "pairs", "ranks", "curves", "alarms"}
@@ -59,17 +59,9 @@ class Reading:
         """The rows of ``items.jsonl`` by ``sample_id``; none where the file is missing."""
         path = self.folder.file("items.jsonl")
         try:
-            # no splitlines() and no text mode: both part at characters that JSON leaves in a text or between values
-            rows = [json.loads(row) for row in path.read_bytes().decode("utf-8").split("\n") if row] if path else []
-            found = {}
-            for number, row in enumerate(rows, 1):
-                try:
-                    item = parsed(Item, row)
-                except ValueError as error:
-                    raise ValueError(f"line {number}: {error}") from None
-                found[item.sample_id] = item
-            return found
-        except (OSError, ValueError, RecursionError) as error:
+            data = path.read_bytes() if path else b""
+            return {item.sample_id: item for item in jsonl.parse(Item, data, appended=False)}
+        except (OSError, ValueError) as error:
             raise HarnessError(
                 f"{path} is damaged ({error}); take it from a copy, or run again with --force"
             ) from error

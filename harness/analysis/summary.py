@@ -8,9 +8,10 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.base import Benchmark
-from harness.analysis import metrics
-from harness.analysis import subset_groups as groups
+from harness.analysis import metrics, subset_groups
 from harness.analysis.alarms import alarms
+from harness.analysis.floor import is_at_floor
+from harness.analysis.grouping import by_subset, grouped
 from harness.analysis.paired_tests import all_pairs, contexts_of, scores_of
 from harness.analysis.ranking import curves, ranks
 from harness.analysis.stats import mean_interval
@@ -25,9 +26,6 @@ from harness.results.schema import (
     Summary,
     VariantFields,
 )
-
-#: a control below this (or at chance) carries no comparison
-FLOOR = 20.0
 
 
 def facts_of(benchmark: Benchmark) -> Facts:
@@ -55,29 +53,27 @@ def summarise(
     ``unsupported`` in the run's phase, with what is noted of them. Then what is derived from lines and cells: alarms,
     ranks, curves, pairs."""
     cells: list[Cell] = []
-    for (benchmark, length), group in _by(lines, lambda line: (line.benchmark, line.length)).items():
+    groups = grouped(lines)
+    for (benchmark, length), group in groups.items():
         fact = facts.get(benchmark, Facts(subsets=0, chance=0.0))
-        by_variant = _by(group, lambda line: line.variant)
-        control = next((v for v, own in by_variant.items() if own[0].level_kind == "none"), None)
-        floors = _floors(by_variant[control] if control else [], fact.chance)
-        for own in by_variant.values():
-            subsets = _by(own, lambda line: line.subset)
+        floors = _floors(group.control, fact.chance)
+        for own in group.variants.values():
+            subsets = by_subset(own)
             for subset, some in subsets.items():
                 cells.append(_cell(benchmark, length, subset, {subset: some}, floors.get(subset, False), seed, fact))
-            floor = _at_floor(by_variant[control], fact.chance) if control else False
-            overall = _cell(benchmark, length, None, subsets, floor, seed, fact)
+            overall = _cell(benchmark, length, None, subsets, floors[None], seed, fact)
             overall.of_subsets = fact.subsets or None
-            overall.groups = groups.group_means(groups.scores_of(subsets), fact.groups)
+            overall.groups = subset_groups.group_means(subset_groups.scores_of(subsets), fact.groups)
             cells.append(overall)
         cells += [_unsupported(variant, note, benchmark, length, fact) for variant, note in unsupported]
-    pairs = all_pairs(lines, seed)
-    metrics.differences_from_control(lines, pairs, seed)
+    pairs = all_pairs(groups, seed)
+    metrics.differences_from_control(groups, pairs, seed)
     disagreements = list(_disagreements(lines, facts))
     return Summary(
         schema_version=SCHEMA_VERSION,
         complete=complete,
         lines=len(lines),
-        alarms=alarms(lines, cells, pairs),
+        alarms=alarms(groups, cells, pairs),
         cells=cells,
         ranks=ranks(cells, pairs),
         curves=curves(cells),
@@ -189,19 +185,9 @@ def removed_of(line: Line) -> float | None:
     return line.removed_context if line.phase == "prefill" else line.removed_time_mean
 
 
-def _floors(control: Iterable[Line], chance: float) -> dict[str, bool]:
-    """For each subset whether its control lies at the floor: at chance, or under 20."""
-    return {subset: _at_floor(some, chance) for subset, some in _by(control, lambda line: line.subset).items()}
-
-
-def _at_floor(control: Iterable[Line], chance: float) -> bool:
-    by_subset = _by(control, lambda line: line.subset).values()
-    means = [fmean(scores) for some in by_subset if (scores := [ln.score for ln in some if ln.score is not None])]
-    return bool(means) and fmean(means) <= max(chance, FLOOR - 1e-9)
-
-
-def _by(lines: Iterable[Line], key: Any) -> dict[Any, list[Line]]:
-    groups: dict[Any, list[Line]] = {}
-    for line in lines:
-        groups.setdefault(key(line), []).append(line)
-    return groups
+def _floors(control: Iterable[Line], chance: float) -> dict[str | None, bool]:
+    """For each subset, and (None) for all of them, whether the control is at the floor there."""
+    scores = {subset: [ln.score for ln in own if ln.score is not None] for subset, own in by_subset(control).items()}
+    means = {subset: fmean(some) for subset, some in scores.items() if some}
+    overall = bool(means) and is_at_floor(fmean(means.values()), chance)
+    return {None: overall, **{subset: is_at_floor(mean, chance) for subset, mean in means.items()}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from harness.config.run_config import AWARE
 from harness.config.variants import Planned
 from harness.engine.context import Scored
 from harness.results.schema import Line
+from harness.results.score_histograms import Histogram
 
 #: bins of a stored score histogram; scores outside the method's range fall into the first or the last
 BINS = 240
@@ -64,14 +64,14 @@ def number_questions(samples: Sequence[Sample], lines: Iterable[Line]) -> Iterat
         yield line.model_copy(update={"question_index": place, "prefills_paid": int(pays)})
 
 
-def histograms(planned: Sequence[Planned], scored: Scored, prefix: int) -> Iterator[dict[str, Any]]:
+def histograms(sample_id: str, planned: Sequence[Planned], scored: Scored, prefix: int) -> Iterator[Histogram]:
     """For each method whose thresholds mean something: counts of the scores of pairs that its protection leaves open.
 
     What a threshold would remove is the share of ``counts`` below it in ``cached`` pairs.
     """
     seen = set()
     for variant, method, _ in planned:
-        if method.score_range is None or method not in scored.scores:
+        if method.score_range is None or method not in scored.scores or not scored.prefix.cached:
             continue
         protection = variant.protection() | method.mechanism_for(scored.prefix.cached)
         if (method, protection) in seen:
@@ -81,13 +81,14 @@ def histograms(planned: Sequence[Planned], scored: Scored, prefix: int) -> Itera
         low, high = method.score_range
         open_to = ~protection.mask(scores.shape[-1], prefix)
         counts = torch.histc(scores[:, :, open_to].clamp(low, high), BINS, low, high)
-        yield {
-            "method": method.name,
-            "options": variant.options,
-            "window": variant.window,
-            "sinks": variant.sinks,
-            "low": low,
-            "high": high,
-            "counts": counts.int().tolist(),
-            "cached": scores.numel(),
-        }
+        yield Histogram(
+            sample_id=sample_id,
+            method=method.name,
+            options=variant.options,
+            window=variant.window,
+            sinks=variant.sinks,
+            low=low,
+            high=high,
+            counts=counts.int().tolist(),
+            cached=scores.numel(),
+        )

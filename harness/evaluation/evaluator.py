@@ -27,11 +27,11 @@ from harness.evaluation.query_aware_masks import QuestionMasks, later_methods, o
 from harness.models import truncation
 from harness.models.prompts import Prompts, cut
 from harness.results.schema import Line
+from harness.results.score_histograms import Histogram
 
 #: takes the masks of a sample: its item and context, the variants, their masks in the same order
 MaskSink = Callable[["Item", Context, Sequence[Planned], Masks], None]
-#: takes the row of a score histogram
-HistogramSink = Callable[[dict[str, Any]], None]
+HistogramSink = Callable[[Histogram], None]
 #: fields of a line
 Fields = dict[str, Any]
 
@@ -55,14 +55,14 @@ class Prefilled(NamedTuple):
     """A context after its prefill.
 
     masks        those of the ``planned`` variants for each question
-    histograms   rows of the scores' histograms, without the sample
+    histograms   those of the scores, under the context's first sample
     """
 
     context: Context
     planned: list[Planned]
     scored: Scored
     masks: QuestionMasks
-    histograms: list[dict[str, Any]]
+    histograms: list[Histogram]
 
 
 @dataclass
@@ -121,13 +121,14 @@ class Evaluator:
         wanted = [ask for ask in fitting if ask.missing or ask.item.sample.sample_id in self.masked]
         if not wanted:
             return
-        prefilled = unless_out_of_memory(self._prefill, context, wanted, fitting[0].question)
+        file_under = group[0].sample.sample_id
+        prefilled = unless_out_of_memory(self._prefill, context, wanted, fitting[0].question, file_under)
         if isinstance(prefilled, Failure):
             for ask in wanted:
                 yield from self._failed(ask, context, prefilled)
             return
-        for row in prefilled.histograms:
-            histogram({"sample_id": group[0].sample.sample_id, **row})
+        for found in prefilled.histograms:
+            histogram(found)
         for ask in wanted:
             lines = unless_out_of_memory(self._answer, ask, prefilled, masks)
             yield from self._failed(ask, context, lines) if isinstance(lines, Failure) else lines
@@ -154,8 +155,9 @@ class Evaluator:
         obstacle = self.lm.obstacle(len(context.ids), len(context.ids) + more)
         return Failure("truncated", f"prompt and answer: {obstacle}") if obstacle else None
 
-    def _prefill(self, context: Context, asks: Sequence[Ask], first: Question) -> Prefilled:
-        """``first`` is the context's first question, also where it is answered already."""
+    def _prefill(self, context: Context, asks: Sequence[Ask], first: Question, file_under: str) -> Prefilled:
+        """``first`` is the context's first question, also where it is answered already; histograms are filed under a
+        sample."""
         forced = bool(asks[0].item.benchmark.teacher_forced)  # all rows, since figures depend on them in last digits
         whole = forced or any(ask.item.sample.sample_id in self.masked for ask in asks)
         missing = frozenset().union(*(ask.missing for ask in asks))
@@ -164,7 +166,8 @@ class Evaluator:
         once, later = once_methods(planned, in_view), later_methods(planned) if in_view else []
         scored = prefill(self.lm, context, once, self.seed, self.block_bytes, later)
         masks = QuestionMasks(self.lm, planned, scored, first.ids, self.seed, self.block_bytes, in_view)
-        return Prefilled(context, planned, scored, masks, list(histograms(planned, scored, context.prefix)))
+        bins = list(histograms(file_under, planned, scored, context.prefix))
+        return Prefilled(context, planned, scored, masks, bins)
 
     def _answer(self, ask: Ask, on: Prefilled, sink: MaskSink) -> list[Line]:
         """The missing lines of one sample."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from typing import IO, Any, NamedTuple
+from contextlib import AbstractContextManager, closing
+from typing import NamedTuple
 
 from harness.analysis.summary import summarise
 from harness.engine.adapter import LanguageModel
@@ -17,8 +17,9 @@ from harness.evaluation.run_record import item_rows, method_hashes, run_record
 from harness.models import loading
 from harness.models.prompts import stop_ids
 from harness.results.method_sources import as_hashed_now
-from harness.results.run_folder import RunFolder, alone, append_line, histogram_key
+from harness.results.run_folder import RunFolder, alone, append_line
 from harness.results.schema import Line, Summary
+from harness.results.score_histograms import HistogramWriter
 
 
 class Outcome(NamedTuple):
@@ -77,19 +78,14 @@ def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:
     folder.asked_for_masks(job.config.store_masks)
     keeper = MaskKeeper(folder.path, job.prompts, job.items, job.config.store_masks, lines)
     evaluator = _evaluator(job, lm, lines, keeper)
-    known = folder.histogram_keys()
+    histograms = HistogramWriter(folder)
     try:
-        with ExitStack() as files, progress(len(lines), job.expected) as advance:
-            samples = files.enter_context(folder.append("samples.jsonl"))
-            bins: IO[str] | None = None
-
-            def histogram(row: dict[str, Any]) -> None:
-                nonlocal bins  # most methods have no histogram, and a run without any has no file
-                if histogram_key(row) not in known:
-                    bins = bins or files.enter_context(folder.append("histograms.jsonl"))
-                    append_line(bins, row)
-
-            for line in evaluator.run(job.items, histogram, keeper.keep):
+        with (
+            closing(histograms),
+            folder.append("samples.jsonl") as samples,
+            progress(len(lines), job.expected) as advance,
+        ):
+            for line in evaluator.run(job.items, histograms.write, keeper.keep):
                 append_line(samples, line.model_dump())
                 lines.append(line)
                 advance(line)

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from benchmarks.base import nearest_first
+from harness.analysis.grouping import Place, by_place, grouped
 from harness.analysis.paired_tests import compare, contexts_of, scores_of
 from harness.analysis.run_reader import Reading, read
 from harness.errors import HarnessError
@@ -49,12 +50,11 @@ def compared(what: Sequence[str], samples: int = 20) -> list[Sheet]:
 
 
 def _all_of(run: Reading) -> list[Sheet]:
-    pairs = run.summary["pairs"]
+    pairs = run.summary.pairs
     if not pairs:
         raise HarnessError(f"{run.name} has no two variants with answers to compare")
     sheets = []
-    for place in dict.fromkeys((pair["benchmark"], pair["length"]) for pair in pairs):
-        own = [pair for pair in pairs if (pair["benchmark"], pair["length"]) == place]
+    for place, own in by_place(pairs).items():
         sheets.append(Sheet(f"{run.name}: {_place(*place)}", [], pair_tables(own), [], []))
     return sheets
 
@@ -67,7 +67,8 @@ def _side(run: Reading, variant: str) -> Side:
     return Side(run, variant)
 
 
-Grouped = dict[tuple[str, int | None], dict[str, list[Line]]]
+#: of each benchmark and length the lines of each variant
+Grouped = dict[Place, dict[str, list[Line]]]
 
 
 def _sheets(a: Side, b: Side, samples: int) -> list[Sheet]:
@@ -81,11 +82,8 @@ def _sheets(a: Side, b: Side, samples: int) -> list[Sheet]:
 
 
 def _grouped(side: Side) -> Grouped:
-    found: Grouped = {}
-    for line in side.run.lines:
-        if side.variant in (None, line.variant):
-            found.setdefault((line.benchmark, line.length), {}).setdefault(line.variant, []).append(line)
-    return found
+    lines = (line for line in side.run.lines if side.variant in (None, line.variant))
+    return {place: own.variants for place, own in grouped(lines).items()}
 
 
 def _names(a: Side, b: Side, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -110,9 +108,9 @@ def _other_settings(a: Reading, b: Reading) -> list[str]:
     """What the two runs did not have in common, so that a difference is not taken for a method's."""
     if a.folder.path.resolve() == b.folder.path.resolve():
         return []
-    pairs = [(name, a.configuration.get(name), b.configuration.get(name)) for name in SETTINGS]
+    pairs = [(name, getattr(a.configuration, name), getattr(b.configuration, name)) for name in SETTINGS]
     for name in RECORDED:
-        one, other = a.run.get(name), b.run.get(name)
+        one, other = getattr(a.run, name), getattr(b.run, name)
         if name == "method_hashes":
             one, other = _as_hashed_now(one), _as_hashed_now(other)
         if isinstance(one, dict) and isinstance(other, dict):  # what only one of them has is no difference

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.analysis.boards import Board
+from harness.analysis.floor import AT_FLOOR
 from harness.analysis.ranking import FAR, is_partial, level_of, unit
 from harness.reporting.columns import counted, extra_columns, number, score_column, settings
 from harness.reporting.metric_tables import group_table, metric_table
@@ -196,7 +197,7 @@ def _captions(overall: Sequence[Cell], common: str | None) -> list[str]:
     if any(cell.low is None and cell.n for cell in overall):
         found.append(f"No interval under 10 {unit(overall)} a subset.")
     if any(cell.floor for cell in overall):
-        found.append("floor, *: the control itself is at chance or under 20, so nothing can be compared.")
+        found.append(f"floor, *: the control itself is {AT_FLOOR}, so nothing can be compared.")
     return found
 
 

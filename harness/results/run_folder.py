@@ -7,7 +7,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from benchmarks.base import content_hash
 from harness.errors import HarnessError
 from harness.files import cache_folder, load, write_atomically
-from harness.results.safe_text import printable
+from harness.results import jsonl
 from harness.results.schema import SCHEMA_VERSION, Item, Line, Record, RunRecord, Summary, parsed
 
 #: bytes of a file that are looked at at once
@@ -112,15 +112,6 @@ class RunFolder:
                 if whole < len(data):
                     os.truncate(path, whole)
 
-    def histogram_keys(self) -> set[tuple[Any, ...]]:
-        """:func:`histogram_key` of the histograms that are stored already."""
-        path = self.path / "histograms.jsonl"
-        try:  # not splitlines, which takes characters within a text for a line's end
-            rows = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-            return {histogram_key(json.loads(row)) for row in rows if row}
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise HarnessError(f"{path} is damaged ({error}); run with --force to start over") from error
-
     def append(self, name: str) -> IO[str]:
         """``samples.jsonl`` or ``histograms.jsonl``, open for appending."""
         with _writing(self.path / name):
@@ -136,11 +127,6 @@ class RunFolder:
         with _writing(path):
             if not path.is_file() or path.read_bytes() != text.encode():
                 write_atomically(path, text)
-
-
-def histogram_key(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What makes a histogram unique within a run."""
-    return tuple(row[name] for name in ("sample_id", "method", "options", "window", "sinks"))
 
 
 def append_line(file: IO[str], row: dict[str, Any]) -> None:
@@ -199,7 +185,7 @@ def _count(path: Path) -> int:
     except (OSError, EOFError, zlib.error) as error:
         raise HarnessError(f"{path} cannot be read: {error}") from error
     try:
-        return ends + bool(tail and Line.model_validate_json(tail))
+        return ends + bool(tail and Line.model_validate_json(tail, strict=True, extra="ignore"))
     except ValidationError:
         return ends
 
@@ -236,14 +222,7 @@ def _read(path: Path) -> Iterator[Line]:
             data = file.read()
     except (OSError, EOFError, zlib.error) as error:
         raise HarnessError(f"{path} cannot be read: {error}") from error
-    *rows, tail = data.split(b"\n")  # not splitlines, which also parts at \r, a blank to JSON
-    for number, text in enumerate(rows, 1):
-        try:
-            yield Line.model_validate_json(text)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = printable(".".join(map(str, first["loc"])), 80) or "line"
-            raise HarnessError(f"{path}, line {number}: {where}: {first['msg']}") from error
-    if tail:  # the last line of a run that was killed may have no end, and may be whole
-        with suppress(ValidationError):
-            yield Line.model_validate_json(tail)
+    try:
+        yield from jsonl.parse(Line, data)
+    except ValueError as error:
+        raise HarnessError(f"{path}, {error}") from error

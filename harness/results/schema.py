@@ -8,7 +8,6 @@ What an earlier release did not write has a default.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -21,6 +20,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+
+from harness.results.safe_text import printable
 
 SCHEMA_VERSION = 1
 #: a line with one of these is scored and averaged
@@ -77,29 +78,6 @@ class Record(BaseModel):
     def to_json(self) -> dict[str, Any]:
         """As it is written: without fields that were not given."""
         return self.model_dump(exclude_unset=True)
-
-    # Temporary, until no reader indexes a record any more.
-    def __getitem__(self, name: str) -> Any:
-        if name not in self.model_fields_set:
-            raise KeyError(name)
-        return getattr(self, name)
-
-    def __eq__(self, other: object) -> bool:
-        return self.to_json() == other if isinstance(other, dict) else super().__eq__(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        setattr(self, name, value)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default  # noqa: SIM401
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.model_fields_set
-
-    def keys(self) -> Iterator[str]:
-        return (name for name in type(self).model_fields if name in self.model_fields_set)
 
 
 #: what stands before a level of each kind in a label
@@ -529,6 +507,11 @@ def parsed(kind: type[T], value: Any) -> T:
     try:
         return kind.model_validate(value, strict=True, extra="ignore")
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ascii(".".join(map(str, first["loc"])))[1:-1][:80]
-        raise ValueError(f"{where or 'it'}: {first['msg'][:200]}") from None
+        raise ValueError(fault(error)) from None
+
+
+def fault(error: ValidationError) -> str:
+    """The first thing that is wrong, in words: the field and why."""
+    first = error.errors(include_url=False)[0]
+    where = printable(".".join(map(str, first["loc"])), 80)
+    return f"{where or 'it'}: {first['msg'][:200]}"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from harness.errors import HarnessError
+from harness.results import jsonl
+from harness.results.run_folder import RunFolder, append_line
 from harness.results.schema import Count, Name, Record, Sinks, Text
 
+FILE = "histograms.jsonl"
 #: most bins that a row may have
 MOST_BINS = 10_000
 #: a threshold this near an edge between two bins, in bins, is on it
@@ -42,6 +44,11 @@ class Histogram(Record):
         if sum(self.counts) > self.cached:
             raise ValueError("counts must be no more than cached together")
         return self
+
+    @property
+    def key(self) -> tuple[str, str, str, int, int | str]:
+        """What makes a histogram unique within a run."""
+        return self.sample_id, self.method, self.options, self.window, self.sinks
 
     @property
     def width(self) -> float:
@@ -83,18 +90,33 @@ def told(histogram: Histogram, tau: float) -> Told:
 
 def read_histograms(path: Path) -> list[Histogram]:
     """``histograms.jsonl``; none where there is no such file. A broken line: :class:`HarnessError` with its number; a
-    last one that a kill left unfinished is skipped."""
+    last one that a kill left unfinished is passed over."""
     try:
-        *rows, tail = path.read_bytes().split(b"\n") if path.is_file() else [b""]
+        return list(jsonl.parse(Histogram, path.read_bytes())) if path.is_file() else []
     except OSError as error:
         raise HarnessError(f"{path.name} cannot be read: {error}") from error
-    found = []
-    for number, row in enumerate(rows, 1):
+    except ValueError as error:
+        raise HarnessError(f"{path.name}, {error}") from error
+
+
+class HistogramWriter:
+    """Appends to ``histograms.jsonl`` what a run does not have yet; a run without any histogram has no file."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._file: IO[str] | None = None
         try:
-            found.append(Histogram.model_validate_json(row, extra="ignore"))
-        except ValidationError as error:
-            raise HarnessError(f"{path.name}, line {number}: {error.errors()[0]['msg']}") from error
-    if tail:  # the last line of a run that was killed
-        with suppress(ValidationError):
-            found.append(Histogram.model_validate_json(tail, extra="ignore"))
-    return found
+            self._known = {histogram.key for histogram in read_histograms(folder.path / FILE)}
+        except HarnessError as error:
+            raise HarnessError(f"{folder.path}: {error}; run with --force to start over") from error
+
+    def write(self, histogram: Histogram) -> None:
+        """Append a histogram, unless it is there already, and flush it to the file."""
+        if histogram.key not in self._known:
+            self._file = self._file or self._folder.append(FILE)
+            append_line(self._file, histogram.to_json())
+            self._known.add(histogram.key)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from harness.analysis.floor import is_at_floor
 from harness.analysis.paired_tests import SIGNIFICANT, Scored, compare, contexts_of, scores_of
 from harness.analysis.ranking import level_of
-from harness.analysis.summary import FLOOR
 from harness.results.schema import Cell, Difference, Line, Pair
 from leaderboard.data.disk_cache import Json
 from leaderboard.data.levels import level_name, row_names
@@ -168,7 +168,7 @@ def differences(
         else:
             rows = compare([(here[name], here[control]) for name in pruned], seed, contexts=contexts)
         base = _mean(here[control], column.subsets)
-        floor = base is not None and base <= max(chance, FLOOR - 1e-9)
+        floor = base is not None and is_at_floor(base, chance)
         place = (column.kind, column.name, base, base)
         found.append(ColumnDifference(control, *place, None, None, None, None, None, len(here[control]), floor))
         for name, row in zip(pruned, rows, strict=True):

@@ -239,7 +239,7 @@ def _control_lines(folder: Path) -> Iterator[Line]:
     with gzip.open(path) if path == packed else path.open("rb") as file:
         for row in file:
             if b'"none"' in row and row.endswith(b"\n"):  # the last row of a run that was killed has no end
-                line = Line.model_validate_json(row)
+                line = Line.model_validate_json(row, strict=True, extra="ignore")
                 if line.level_kind == "none":
                     yield line
 

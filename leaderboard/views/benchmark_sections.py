@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 import streamlit as st
 
+from harness.analysis.floor import AT_FLOOR
 from harness.analysis.paired_tests import scores_of
 from harness.results.schema import Cell, Line
 from leaderboard.charts.differences import difference_charts
@@ -74,7 +75,7 @@ def _legend(rows: Sequence[ColumnDifference]) -> Iterator[str]:
         "out by chance: see p (Holm) in the hover and in the table."
     )
     if any(row.floor for row in rows):
-        yield "\\* and grey: the full cache itself is at chance or under 20, so nothing can be compared."
+        yield f"\\* and grey: the full cache itself is {AT_FLOOR}, so nothing can be compared."
     if any(row.difference is not None and row.low is None for row in rows):
         yield "Under 10 samples per subset there is no interval, and p of the cell’s own test decides."
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from harness.analysis.boards import Board
+from harness.analysis.floor import AT_FLOOR
 from harness.results.schema import Cell
 from leaderboard.charts.score_curves import MOST_BRIGHT, curve_chart, points
 from leaderboard.data import method_code
@@ -134,7 +135,7 @@ def _chart(
     if any(cell.bound_by for cell in cells):
         told.append("Hollow: protection kept more than was asked for.")
     if any(cell.floor for cell in cells if cell.subset is None):
-        told.append("Grey: at the floor, where the full cache itself is at chance or under 20, so nothing is claimed.")
+        told.append(f"Grey: at the floor, where the full cache itself is {AT_FLOOR}, so nothing is claimed.")
     st.caption(" ".join(told))
 
 

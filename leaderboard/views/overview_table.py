@@ -54,7 +54,7 @@ def show_table(board: Board, group: Group, rows: Sequence[Standing], level: Leve
         st.caption(text)
     if board.alarms:
         with st.expander(counted(len(board.alarms), "alarm"), icon=":material/warning:"):
-            st.markdown("\n".join(f"- {plain(alarm['text'])}" for alarm in board.alarms))
+            st.markdown("\n".join(f"- {plain(alarm.text)}" for alarm in board.alarms))
     st.download_button(
         "CSV of all cells",
         lambda: csv_of(board),

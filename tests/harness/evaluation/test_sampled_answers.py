@@ -100,11 +100,11 @@ def test_the_removed_fraction_can_be_worked_out_from_each_row_alone(
         assert all(
             line.kept_pairs_total - line.kept_pairs == line.cached_pairs_total - line.cached_pairs for line in pruned
         )  # type: ignore[operator]
-    cells = summarise(lines, {"toy": Facts(subsets=3, chance=0.0)}, complete=True)["cells"]
-    for cell in (cell for cell in cells if cell["subset"] is None):
-        own = [line for line in lines if line.variant == cell["variant"]]
-        assert cell["removed_total_mean"] == pytest.approx(sum(map(removed_by_row, own)) / len(own))
-        assert cell["n"] == len(items)
+    cells = summarise(lines, {"toy": Facts(subsets=3, chance=0.0)}, complete=True).cells
+    for cell in (cell for cell in cells if cell.subset is None):
+        own = [line for line in lines if line.variant == cell.variant]
+        assert cell.removed_total_mean == pytest.approx(sum(map(removed_by_row, own)) / len(own))
+        assert cell.n == len(items)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -114,7 +114,7 @@ def test_each_threshold_chosen_for_a_level_has_a_row(tmp_path: Path) -> None:
         ("knorm head", "knorm head", 2, 60),
         (taus[-4.0].label, "kvzap_mlp threshold", 3, 40),
     ]
-    assert sorted(row["variant"] for row in made.ranks) == sorted(row.cell.variant for row in rows if row.cell)
+    assert sorted(row.variant for row in made.ranks) == sorted(row.cell.variant for row in rows if row.cell)
     for level in (None, ("removed", 0.75)):  # where the curve has no cell it has one row, with its own name
         assert sorted(row.name for row in standings(made, level)) == ["knorm head", "kvzap_mlp threshold"]
 
@@ -170,14 +170,14 @@ def test_costs_come_from_the_run_then_from_the_package(tmp_path: Path) -> None:
     mine = {"method": "mine", "variant": "mine head 0.5"}
     lines += [line.model_copy(update=mine) for line in curve("tova", {0.5: 1})]
     run = read(write_run(tmp_path / "run", lines))
-    run.run["method_costs"] = {"knorm": "a norm"}
+    run.run.method_costs = {"knorm": "a norm"}
     costs = {"knorm": "a norm", "kvzip": "one more prefill", "mine": "not stated"}
     assert method_code.costs(board_of([run], "toy", 64)) == costs
 
 
 def test_changed_code_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = board(tmp_path, curve("knorm", {0.5: 60}), curve("random", {0.5: 0}), curve("keydiff", {0.5: 0}))
-    made.runs[0].run["method_hashes"] = {"knorm": "then", "random": "now"}
+    made.runs[0].run.method_hashes = {"knorm": "then", "random": "now"}
     for now, stale in (("now", {"knorm": method_code.STALE}), (None, {})):
         monkeypatch.setattr(method_code, "_hash_now", lambda method, model, options, now=now: now)
         assert method_code.stale(made) == stale

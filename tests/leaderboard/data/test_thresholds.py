@@ -41,7 +41,7 @@ def points(*taus: float, places: tuple[str, ...] = ("toy",)) -> pd.DataFrame:
 
 def board_of(lines: list[Line]) -> Board:
     summary = summarise(lines, FACTS, True)
-    parts = {name: summary[name] for name in ("cells", "ranks", "curves", "pairs", "alarms")}
+    parts = {name: getattr(summary, name) for name in ("cells", "ranks", "curves", "pairs", "alarms")}
     return Board("tiny", "toy", 64, [], {}, **parts)
 
 

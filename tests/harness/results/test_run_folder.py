@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from harness.errors import HarnessError
 from harness.files import write_atomically
 from harness.results.run_folder import RunFolder, append_line
 from harness.results.schema import SCHEMA_VERSION, Line, RunRecord, Summary
+from harness.results.score_histograms import FILE, Histogram, HistogramWriter, read_histograms
 from tests.harness.made_runs import RUN
 
-HISTOGRAM = {"sample_id": "s0", "method": "m", "options": "{}", "window": 0, "sinks": 0, "counts": [1]}
+HISTOGRAM: dict[str, Any] = {"sample_id": "s0", "method": "m", "options": "{}", "window": 0, "sinks": 0}
+HISTOGRAM |= {"low": -1.0, "high": 1.0, "counts": [1], "cached": 4}
 
 
 def line(number: int = 0, **more: Any) -> Line:
@@ -166,22 +169,24 @@ def test_starting_over_drops_what_was_there(folder: RunFolder) -> None:
     folder.start(record(hardware="new"), [])
     assert sorted(path.name for path in folder.path.iterdir()) == ["items.jsonl", "run.json"]
     assert folder.run().hardware == "new"
-    assert (folder.lines(), folder.summary(), folder.histogram_keys()) == ([], None, set())
+    assert (folder.lines(), folder.summary()) == ([], None)
 
 
-def test_histograms_of_two_protections_are_two(folder: RunFolder) -> None:
-    rows = [HISTOGRAM, {**HISTOGRAM, "window": 4}, {**HISTOGRAM, "sinks": "prefix"}, HISTOGRAM]
-    with folder.append("histograms.jsonl") as file:
-        for row in rows:
-            append_line(file, row)
-    assert len(folder.histogram_keys()) == 3
+def test_histograms_are_written_once_each(folder: RunFolder) -> None:
+    one = Histogram(**HISTOGRAM)
+    found = [one, one.model_copy(update={"window": 4}), one.model_copy(update={"sinks": "prefix"})]
+    for _ in range(2):
+        with closing(HistogramWriter(folder)) as writer:
+            for histogram in (*found, one):
+                writer.write(histogram)
+    assert read_histograms(folder.path / FILE) == found
 
 
 @pytest.mark.parametrize("text", ["{half\n", "{}\n", "[1]\n"])
 def test_damaged_histograms_are_named(folder: RunFolder, text: str) -> None:
-    (folder.path / "histograms.jsonl").write_text(text, encoding="utf-8")
-    with pytest.raises(HarnessError, match=r"histograms\.jsonl is damaged"):
-        folder.histogram_keys()
+    (folder.path / FILE).write_text(text, encoding="utf-8")
+    with pytest.raises(HarnessError, match=r"histograms\.jsonl, line 1: .*--force"):
+        HistogramWriter(folder)
 
 
 @pytest.mark.parametrize("run", ['{"schema_version": 2}', "{}", "[]", '{"schema_version": "1"}'])

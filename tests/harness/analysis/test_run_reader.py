@@ -9,6 +9,7 @@ import pytest
 
 from harness.analysis.boards import boards
 from harness.analysis.run_reader import find
+from harness.config.variants import Variant
 from harness.errors import HarnessError
 from harness.results.run_folder import RunFolder
 from tests.harness.made_runs import FULL, both, edit_json, lines_of, summary_of, write_run
@@ -23,13 +24,11 @@ def test_characters_at_which_python_parts_lines_do_not_part_items(tmp_path: Path
 
 def test_a_control_at_the_floor_without_an_overall_score_has_its_alarm() -> None:
     summary = summary_of(lines_of(FULL, {"red": [5.0] * 3, "blue": [None] * 3}))
-    (told,) = [alarm["text"] for alarm in summary["alarms"] if alarm["kind"] == "control_at_floor"]
+    (told,) = [alarm.text for alarm in summary.alarms if alarm.kind == "control_at_floor"]
     assert told == "the control lies at chance or under 20: nothing can be compared"
 
 
 def test_an_infinite_threshold_leaves_the_summary_json() -> None:
-    from harness.config.variants import Variant
-
     variants = [Variant(name, "threshold", "threshold", float("-inf")) for name in ("kvzap_mlp", "kvzap_linear")]
     lines = [lines_of(FULL, both(95)), *(lines_of(one, both(90), removed=0.0) for one in variants)]
     assert json.loads(json.dumps(summary_of(*lines).to_json(), allow_nan=False))["pairs"][0]["asked"]["value"] == "-inf"
@@ -72,4 +71,4 @@ def test_a_summary_whose_cells_are_odd_is_derived_anew(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", lines_of(FULL, both(95)))
     whole = json.loads((run / "summary.json").read_text("utf-8"))
     edit_json(run / "summary.json", cells=[{**whole["cells"][0], "n": "many"}])
-    assert find(run).runs[0].summary["cells"] == whole["cells"]
+    assert find(run).runs[0].summary.to_json()["cells"] == whole["cells"]

@@ -10,8 +10,6 @@ import itertools
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -169,9 +167,9 @@ def test_runs_of_the_same_samples_share_a_table(cli: Cli, results: Path) -> None
     write_run(results / "second", [*CONTROL, *lines_of(KVZAP, both(90), removed=0.5, requested=0.5)])
     (board,) = boards(find(results).runs)
     assert [run.name for run in board.runs] == ["first", "second"]
-    level = [p for p in board.pairs if p["against"] == "level" and p["b"] == KVZAP.label]
-    assert [p["a"] for p in level] == [KNORM.label, KEYDIFF.label, RANDOM.label]
-    ranks = {row["variant"]: row["rank"] for row in board.ranks}
+    level = [p for p in board.pairs if p.against == "level" and p.b == KVZAP.label]
+    assert [p.a for p in level] == [KNORM.label, KEYDIFF.label, RANDOM.label]
+    ranks = {row.variant: row.rank for row in board.ranks}
     assert ranks == {KNORM.label: 2, KEYDIFF.label: 2, RANDOM.label: 4, KVZAP.label: 1}
     rows = rows_of(cli("report", results, "--format", "csv").out)
     assert {row["variant"]: row["run"] for row in rows}[KVZAP.label] == "second"
@@ -314,7 +312,7 @@ def test_an_older_summary_is_derived_anew_and_left_alone(cli: Cli, results: Path
     path.write_text(json.dumps({name: whole[name] for name in ("schema_version", "complete", "cells")}), "utf-8")
     before = contents(results / "first")
     run = find(results).runs[0]
-    assert run.summary.model_copy(update={"complete": True}) == whole
+    assert run.summary.to_json() == whole
     assert cli("report", results).code == 0
     assert contents(results / "first") == before
 
@@ -358,27 +356,3 @@ def test_the_committed_run_prints(cli: Cli) -> None:
     assert "measured removed ends at 0.819" in out
     assert "alarm: kvzap_mlp threshold tau=-4.3662 removed 0.553 where 0.5 was asked for" in out
     assert contents(COMMITTED) == before
-
-
-COMMANDS = {
-    "report": ["report", str(COMMITTED), "--format", "html"],
-    "compare": ["compare", str(COMMITTED), "full", "knorm head 0.5"],
-    "rescore": ["rescore", str(COMMITTED), "--check"],
-    "a mistake": ["report", "nowhere"],
-}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_reading_results_loads_no_model_code(name: str) -> None:
-    script = (
-        "import sys\n"
-        "from harness.cli import main\n"
-        "try:\n    main()\nexcept SystemExit as stop:\n    code = stop.code\n"
-        "heavy = {'torch', 'transformers', 'datasets', 'scipy', 'pandas', 'methods.base'} & sys.modules.keys()\n"
-        "print(f'loaded: {sorted(heavy)}, code {code}')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *COMMANDS[name]], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    code = 2 if name == "a mistake" else 0
-    assert done.stdout.splitlines()[-1] == f"loaded: [], code {code}", done.stderr
