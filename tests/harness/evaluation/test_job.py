@@ -37,7 +37,7 @@ def named(model_folder: Path) -> Callable[..., Path]:
     return folder_of
 
 
-def test_a_run_writes_its_files_and_prints_its_table(runs: Runs) -> None:
+def test_a_run_writes_its_files_and_prints_what_report_prints(runs: Runs) -> None:
     done = runs(*QUICK)
     assert (done.code, [path.name for path in sorted(runs.folder.iterdir())]) == (
         0,
@@ -47,6 +47,7 @@ def test_a_run_writes_its_files_and_prints_its_table(runs: Runs) -> None:
     for text in ("knorm head 0.5", "mean of 2 of 3", f"{runs.folder}"):
         assert text in done.out
     assert re.search(r"carded threshold tau=-2 +│ +0\.5 ", done.out)  # its requested fraction
+    assert done.out.startswith(runs.cli("report", runs.folder).out)
     assert "error" not in done.err
 
 
