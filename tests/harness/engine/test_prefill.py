@@ -15,24 +15,26 @@ from harness.engine.context import Context
 from harness.engine.decode import Question, decode
 from harness.engine.eviction import Policy
 from harness.engine.prefill import prefill
+from methods import registry
 from methods.base import Method, Observation, Pass, Protection
-from methods.expected_attention import ExpectedAttention
-from methods.full import Full
 from methods.h2o import H2O
-from methods.keydiff import KeyDiff
 from methods.knorm import Knorm
 from methods.kvzip import KVzip
 from methods.kvzip_plus import KVzipPlus
-from methods.observed_attention import ObservedAttention
-from methods.pyramidkv import PyramidKV
-from methods.random import Random
-from methods.snapkv import SnapKV
-from methods.streaming_llm import StreamingLLM
-from methods.tova import TOVA
 from tests.tiny import batch, everything, hook_count, some_ids, tiny
 
-METHODS: list[Method] = [Full(), Knorm(), StreamingLLM(), Random(), KVzip(chunk=16), KVzipPlus(chunk=16), H2O(), TOVA()]
-METHODS += [ObservedAttention(), ExpectedAttention(), SnapKV(), PyramidKV(), KeyDiff()]
+NAMES = (
+    "streaming_llm",
+    "random",
+    "tova",
+    "observed_attention",
+    "expected_attention",
+    "snapkv",
+    "pyramidkv",
+    "keydiff",
+)
+METHODS: list[Method] = [registry.build(name, {}) for name in ("full", *NAMES)]
+METHODS += [Knorm(), H2O(), KVzip(chunk=16), KVzipPlus(chunk=16)]
 TOKENS = 50
 
 
