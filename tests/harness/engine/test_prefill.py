@@ -23,17 +23,8 @@ from methods.kvzip import KVzip
 from methods.kvzip_plus import KVzipPlus
 from tests.tiny import batch, everything, hook_count, some_ids, tiny
 
-NAMES = (
-    "streaming_llm",
-    "random",
-    "tova",
-    "observed_attention",
-    "expected_attention",
-    "snapkv",
-    "pyramidkv",
-    "keydiff",
-)
-METHODS: list[Method] = [registry.build(name, {}) for name in ("full", *NAMES)]
+NAMES = "full streaming_llm random tova observed_attention expected_attention snapkv pyramidkv keydiff"
+METHODS: list[Method] = [registry.build(name, {}) for name in NAMES.split()]
 METHODS += [Knorm(), H2O(), KVzip(chunk=16), KVzipPlus(chunk=16)]
 TOKENS = 50
 
