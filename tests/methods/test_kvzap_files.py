@@ -61,20 +61,14 @@ def test_half_precision_halves_the_file(tmp_path: Path) -> None:
     assert sizes[1] < 0.6 * sizes[0]
 
 
+@pytest.mark.parametrize("file", ["", WEIGHTS])  # a bare file shows its own shape
 @pytest.mark.parametrize("kind", ["linear", "mlp"])
-def test_nvidias_layout_loads(tmp_path: Path, kind: str) -> None:
+def test_nvidias_layout_loads(tmp_path: Path, kind: str, file: str) -> None:
     tensors = nvidia_folder(tmp_path, SHAPES[kind])
-    found = load(tmp_path)
+    found = load(tmp_path / file)
     assert found.card == {} and found.surrogate.shape == SHAPES[kind] and found.surrogate.features == "hidden"
     for name, value in tensors.items():
         assert torch.equal(found.surrogate.state_dict()[name], value.float())
-
-
-@pytest.mark.parametrize("kind", ["linear", "mlp"])
-def test_a_bare_file_shows_its_own_shape(tmp_path: Path, kind: str) -> None:
-    nvidia_folder(tmp_path, SHAPES[kind])
-    found = load(tmp_path / WEIGHTS)
-    assert found.surrogate.shape == SHAPES[kind] and found.card == {}
 
 
 def tensors_without(*names: str) -> Damage:
@@ -104,6 +98,10 @@ def not_finite(folder: Path) -> None:
     save_file(held, folder / WEIGHTS)
 
 
+def something_else(folder: Path) -> None:
+    save_file({"model.embed": torch.zeros(2, 2)}, folder / "other.safetensors")
+
+
 NOT_CONFIGURATIONS = ["{", "[1]", '{"input_dim": 16}', '{"input_dim": "x", "output_dim": 3, "n_modules": 2}']
 
 
@@ -119,6 +117,7 @@ NOT_CONFIGURATIONS = ["{", "[1]", '{"input_dim": 16}', '{"input_dim": "x", "outp
         *((lambda folder, text=text: (folder / CONFIG).write_text(text), "", CONFIG) for text in NOT_CONFIGURATIONS),
         (config(n_modules=3), "", r"layers\.2\.weight is missing, needs \(3, 16\)"),
         (config(hidden_dim=5), "", "mlp, 2 layers of 16 -> 5 -> 3"),
+        (something_else, "other.safetensors", r"is not a surrogate: .*it has model\.embed"),
         (tensors_without("layers.0.weight", "layers.0.bias"), WEIGHTS, "no tensor layers.0.weight or"),
         (tensors_without("layers.0.bias"), WEIGHTS, r"is not a surrogate: layers\.0\.bias is missing"),
     ],
@@ -128,9 +127,3 @@ def test_what_does_not_load_says_why(tmp_path: Path, damage: Damage, file: str, 
     damage(tmp_path)
     with pytest.raises(MethodError, match=message):
         load(tmp_path / file)
-
-
-def test_a_file_of_something_else(tmp_path: Path) -> None:
-    save_file({"model.embed": torch.zeros(2, 2)}, tmp_path / "other.safetensors")
-    with pytest.raises(MethodError, match=r"is not a surrogate: .*it has model\.embed"):
-        load(tmp_path / "other.safetensors")

@@ -144,9 +144,9 @@ def resident(path: Path) -> int:
 @pytest.mark.skipif(not Path("/proc/self/smaps").is_file(), reason="needs /proc/self/smaps to measure")
 def test_mapped_rows_are_given_back_once_enough_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rows"
-    np.zeros((16_384, 1024), np.float16).tofile(path)  # 32 MB
-    x = np.memmap(path, np.float16, "r", shape=(16_384, 1024))
-    rows, release, left = Rows(x, np.zeros((16_384, 1), np.float16)), mlp.release, []
+    np.zeros((4096, 1024), np.float16).tofile(path)  # 8 MB
+    x = np.memmap(path, np.float16, "r", shape=(4096, 1024))
+    rows, release, left = Rows(x, np.zeros((4096, 1), np.float16)), mlp.release, []
 
     def watched(values: np.memmap) -> None:
         assert resident(path) > 0
@@ -154,13 +154,13 @@ def test_mapped_rows_are_given_back_once_enough_were_read(tmp_path: Path, monkey
         left.append(resident(path))
 
     monkeypatch.setattr(mlp, "release", watched)
-    assert sum(1 for _ in Batches(rows, 32, np.random.default_rng(0))) == 512
+    assert sum(1 for _ in Batches(rows, 32, np.random.default_rng(0))) == 128
     assert left == []  # the whole file may stay
     # how much the kernel maps around a row depends on it, so what counts is how often rows are given back, and that
     # then none is left: 32 rows count as 2 MB, so every third batch exceeds 4 MB
     monkeypatch.setattr(mlp, "RESIDENT", 4 * 2**20)
-    assert sum(1 for _ in Batches(rows, 32, np.random.default_rng(0))) == 512
-    assert left == [0] * (512 // 3)
+    assert sum(1 for _ in Batches(rows, 32, np.random.default_rng(0))) == 128
+    assert left == [0] * (128 // 3)
 
 
 def test_r2_is_the_squared_correlation_of_each_head() -> None:
@@ -173,11 +173,6 @@ def test_r2_is_the_squared_correlation_of_each_head() -> None:
     assert r2(torch.ones(1, 5), torch.randn(1, 5)).item() == 0
 
 
-def contexts() -> list[torch.Tensor]:
-    draw = torch.Generator().manual_seed(0)
-    return [torch.randn(2, 3, length, generator=draw) - 5 for length in (800, 1000, 1240)]
-
-
 def measured(scores: list[torch.Tensor], tau: float, window: int = 128) -> float:
     """Mean removed by the threshold budget itself."""
     kept = [Ranking(s, Protection(window=window).mask(s.shape[-1], 0)).threshold(tau) for s in scores]
@@ -185,20 +180,17 @@ def measured(scores: list[torch.Tensor], tau: float, window: int = 128) -> float
 
 
 def test_thresholds_remove_their_share_under_the_budget() -> None:
-    scores = contexts()
-    for found in calibrate(scores, 128)[:3]:
-        assert found.reached
-        assert measured(scores, found.tau) == pytest.approx(found.share, abs=1e-3)
+    draw = torch.Generator().manual_seed(0)
+    scores = [torch.randn(2, 3, length, generator=draw) - 5 for length in (800, 1000, 1240)]
+    *within, beyond = calibrate(scores, 128)
+    for found in (*within, beyond):
         assert found.measured == pytest.approx(measured(scores, found.tau), abs=1e-9)
-
-
-def test_a_share_beyond_the_window_is_calibrated_for_a_longer_context() -> None:
-    scores = contexts()
-    found = calibrate(scores, 128)[3]
-    assert (found.share, found.reached) == (0.875, False)
-    assert found.measured == pytest.approx(measured(scores, found.tau), abs=1e-9)
+    for found in within:
+        assert found.reached and measured(scores, found.tau) == pytest.approx(found.share, abs=1e-3)
+    # a share that the window does not allow here is calibrated for a longer context
+    assert (beyond.share, beyond.reached) == (0.875, False)
     long = [torch.randn(2, 3, 4096, generator=torch.Generator().manual_seed(1)) - 5]
-    assert measured(long, found.tau) == pytest.approx(0.875, abs=0.01)
+    assert measured(long, beyond.tau) == pytest.approx(0.875, abs=0.01)
 
 
 def test_equal_scores_stay_together() -> None:

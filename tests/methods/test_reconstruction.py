@@ -233,15 +233,13 @@ def test_methods_with_the_same_pretext_share_the_answer_and_the_forward_and_pret
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_files_instruction_with_the_context_as_target_is_repeat(kind: Kind, tmp_path: Path) -> None:
-    method = reading(pretext_file(tmp_path, instruction=REPEAT_ALL, target="context"), kind)
-    assert method.passes(TOKENS, TEMPLATE) == kind().passes(TOKENS, TEMPLATE)
-
-
-def test_a_file_with_the_context_as_target_asks_the_same_for_every_chunk(tmp_path: Path) -> None:
-    own = reading(pretext_file(tmp_path, target="context\n"), chunk=16)
-    passes, repeated = (method.passes(64, 5) for method in (own, KVzip(chunk=16)))
-    assert len(passes) == 4
+def test_a_file_with_the_context_as_target_repeats_it_with_the_same_instruction_for_every_chunk(
+    kind: Kind, tmp_path: Path
+) -> None:
+    repeat = pretext_file(tmp_path, "repeat.yaml", instruction=REPEAT_ALL, target="context")
+    assert reading(repeat, kind).passes(TOKENS, TEMPLATE) == kind().passes(TOKENS, TEMPLATE)
+    own = reading(pretext_file(tmp_path, target="context\n"), kind, chunk=16)
+    passes, repeated = (method.passes(64, 5) for method in (own, kind(chunk=16)))
     assert [one.instruction for one in passes] == [FILE_INSTRUCTION] * 4
     assert [(one.target, one.lead_in) for one in passes] == [(one.target, one.lead_in) for one in repeated]
 
@@ -318,21 +316,15 @@ def test_a_pass_without_positions_for_its_longest_answer_is_truncated_for_its_me
         assert failure.reason == f"an extra pass needs {needed} positions, the model has {needed - 1}"
 
 
-def test_a_pass_without_a_single_token_is_an_error_of_its_methods_alone(lm: LanguageModel) -> None:
-    given = Context(some_ids(TOKENS), TEMPLATE, (), lambda text: [])
-    scored = prefill(lm, given, [KVzip(pretext="summary"), KVzip()])
-    assert list(scored.scores) == [KVzip()]
-    assert scored.failed[KVzip(pretext="summary")].status == "error"
-    assert "has no token" in scored.failed[KVzip(pretext="summary")].reason
-
-
-def test_an_answer_from_logits_that_hold_a_nan_fails_its_methods_alone() -> None:
-    lm = tiny("llama")
+def test_an_answer_that_cannot_be_generated_fails_its_methods_alone(lm: LanguageModel) -> None:
+    broken, failing = tiny("llama"), KVzip(pretext="summary")
     with torch.no_grad():
-        lm.model.lm_head.weight[3, 3] = math.nan
-    scored = prefill(lm, context(), [KVzip(pretext="summary"), KVzip(), Knorm()])
-    assert list(scored.scores) == [KVzip(), Knorm()]
-    assert scored.failed[KVzip(pretext="summary")].status == "nan"
+        broken.model.lm_head.weight[3, 3] = math.nan
+    silent = Context(some_ids(TOKENS), TEMPLATE, (), lambda text: [])
+    for model, given, status, reason in ((lm, silent, "error", "has no token"), (broken, context(), "nan", "")):
+        scored = prefill(model, given, [failing, KVzip(), Knorm()])
+        assert list(scored.scores) == [KVzip(), Knorm()]
+        assert scored.failed[failing].status == status and reason in scored.failed[failing].reason
 
 
 def test_other_texts_are_another_method_and_another_folder_is_the_same_one(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -172,15 +172,13 @@ def test_a_plugin_that_cannot_be_used_is_an_error_that_says_why(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("file", ["missing.py", ".", "plugin.txt"])
-def test_a_plugin_path_that_is_no_python_file_is_an_error(tmp_path: Path, file: str) -> None:
+def test_a_plugin_path_that_is_not_a_python_file_is_an_error(tmp_path: Path, file: str) -> None:
     plugin(tmp_path, file="plugin.txt")
     with pytest.raises(MethodError, match=r"is not a file|cannot be imported"):
         registry.load_plugin(tmp_path / file)
 
 
-def test_an_entry_point_that_fails_is_reported_when_its_name_is_asked_and_stops_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_entry_point_that_fails_is_reported_when_requested_and_stops_no_other(monkeypatch: Any) -> None:
     broken = EntryPoint("theirs", "no_such_module_anywhere:Method", registry.ENTRY_POINTS)
     works = EntryPoint("knorm", "methods.knorm:Knorm", registry.ENTRY_POINTS)
     monkeypatch.setattr(registry, "entry_points", lambda group: [broken, works] if group == "kvprune.methods" else [])
@@ -192,11 +190,5 @@ def test_an_entry_point_that_fails_is_reported_when_its_name_is_asked_and_stops_
 
 def test_a_method_works_without_transformers_and_without_the_harness() -> None:
     code = "import sys; from methods import registry; registry.names(); print([m for m in sys.modules if m in BAD])"
-    done = subprocess.run(
-        [sys.executable, "-c", f"BAD = {{'transformers', 'harness', 'benchmarks'}}; {code}"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.stdout.strip() == "[]"
+    command = [sys.executable, "-c", f"BAD = {{'transformers', 'harness', 'benchmarks'}}; {code}"]
+    assert subprocess.check_output(command, text=True, cwd=Path(__file__).parents[2]).strip() == "[]"

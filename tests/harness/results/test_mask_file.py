@@ -248,8 +248,7 @@ def test_a_damaged_file_never_gives_other_masks(tmp_path: Path) -> None:
     assert refused > 400
 
 
-def test_a_checksum_that_is_right_does_not_make_a_file_right(tmp_path: Path) -> None:
-    """Damage under a valid checksum, as someone would make it on purpose: a refusal or whole masks, nothing else."""
+def test_damage_under_a_valid_checksum_is_refused_or_gives_whole_masks(tmp_path: Path) -> None:
     parts = raw(stored(tmp_path / "ok.npz"))
     chance = random.Random(1)
     for _ in range(600):
