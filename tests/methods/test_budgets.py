@@ -122,6 +122,7 @@ def test_the_layer_budget_gives_uneven_counts_on_uneven_heads_and_its_floor_hold
     mask = ranking([[rich, poor]]).layer(10)
     assert mask.sum(-1).tolist() == [[18, 2]]  # floor(0.2 * 10) = 2 are sure
     assert kept_of(mask)[0][1] == [18, 19]
+    assert ranking([[rich, poor]]).layer(8).sum(-1).tolist() == [[15, 1]]  # floor(0.2 * 8) = 1
     assert ranking([[rich, poor]]).layer(10, floor=Fraction(0)).sum(-1).tolist() == [[20, 0]]
 
 
