@@ -16,9 +16,10 @@ from dataclasses import replace
 from benchmarks.base import Sample
 from harness.engine.context import Context
 from harness.models.prompts import Prompts
+from methods.kvzip import KVzip
 
-#: tokens of the context that an extra pass repeats (KVzip's chunk), and of its instruction and the template around it
-CHUNK, AROUND = 2048, 64
+#: tokens of the context that an extra pass repeats, and of its instruction and the template around it
+CHUNK, AROUND = KVzip.chunk, 64
 #: a document of fewer tokens says nothing; a prompt that would keep fewer is not cut
 LEAST = 64
 

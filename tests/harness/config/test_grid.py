@@ -16,16 +16,43 @@ from tests.harness.driving import decimals, labels, planned
 from tests.harness.toys import Carded
 
 
-def test_kvzip_defaults_to_the_global_budget() -> None:
-    assert labels("kvzip", removed=decimals("0.5")) == ["kvzip global 0.5"]
+@pytest.mark.parametrize(
+    ("methods", "grid", "found"),
+    [
+        ("kvzip", {}, ["kvzip global 0.5"]),
+        ("full", {}, []),
+        ("full,knorm", {}, ["knorm head 0.5"]),
+        ("knorm,random,knorm", {"removed": "0.5,0.50"}, ["knorm head 0.5", "random head 0.5"]),
+        ("kvzip", {"option": "kvzip.chunk=2048"}, ["kvzip global 0.5"]),
+        (
+            "streaming_llm,knorm",
+            {"budget": "head,layer"},
+            ["streaming_llm head 0.5", "knorm head 0.5", "knorm layer 0.5"],
+        ),
+    ],
+)
+def test_labels_name_what_is_planned(methods: str, grid: dict[str, Any], found: list[str]) -> None:
+    assert labels(*methods.split(","), **{"removed": "0.5", **grid}) == found
 
 
-def test_the_control_alone_is_one_variant() -> None:
-    assert labels("full") == []
+def test_query_aware_variants_say_so() -> None:
+    found = planned("knorm", removed="0.5", query_aware=True).planned
+    assert [p.variant.label for p in found] == ["full aware", "knorm head 0.5 aware"]
 
 
-def test_the_control_asked_for_is_not_run_twice() -> None:
-    assert labels("full", "knorm", removed=decimals("0.5")) == ["knorm head 0.5"]
+@pytest.mark.parametrize(
+    ("method", "grid", "message"),
+    [
+        ("streaming_llm", {"budget": "global"}, "streaming_llm does not work with budget 'global'"),
+        ("knrm", {}, "unknown method 'knrm'; known, nearest first: knorm"),
+        ("knorm", {"budget": "heads"}, "unknown budget 'heads'; known, nearest first: head"),
+        ("kvzip", {"phase": "both"}, "kvzip: prefill only"),
+        ("kvzap", {}, "train-kvzap"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(method: str, grid: dict[str, Any], message: str) -> None:
+    with pytest.raises((HarnessError, MethodError), match=message):
+        planned(method, **grid)
 
 
 def test_budget_head_works_for_every_method_that_has_a_budget(toys: None) -> None:
@@ -51,10 +78,6 @@ def test_labels_are_unique_and_say_what_differs() -> None:
     assert "knorm head 0.5" in found  # its published protection is none
     assert "knorm head 0.5 window=8 sinks=2" in found
     assert "kvzip global 0.5 sinks=0" in found
-
-
-def test_a_method_named_twice_is_planned_once() -> None:
-    assert labels("knorm", "random", "knorm", removed=decimals("0.5", "0.50")) == ["knorm head 0.5", "random head 0.5"]
 
 
 def test_all_means_every_method_and_no_alias(toys: None) -> None:
@@ -85,18 +108,13 @@ def test_flags_never_take_a_methods_own_mechanism() -> None:
 
 def test_compat_gives_kvpress_sinks_and_shows_in_the_label() -> None:
     (one,) = planned("kvzip", removed=decimals("0.5"), compat="kvpress").planned[1:]
-    assert one.variant.label == "kvzip global 0.5 compat=kvpress"
-    assert one.variant.sinks == 4
+    assert (one.variant.label, one.variant.sinks) == ("kvzip global 0.5 compat=kvpress", 4)
 
 
 def test_an_option_with_two_values_is_two_variants() -> None:
     found = planned("kvzip", removed=decimals("0.5"), option=("kvzip.chunk=64", "kvzip.chunk=128")).planned[1:]
     assert [p.variant.label for p in found] == ["kvzip global 0.5 chunk=64", "kvzip global 0.5 chunk=128"]
     assert [json.loads(p.variant.options)["chunk"] for p in found] == [64, 128]
-
-
-def test_an_option_at_its_default_leaves_no_trace_in_the_label() -> None:
-    assert labels("kvzip", removed=decimals("0.5"), option=("kvzip.chunk=2048",)) == ["kvzip global 0.5"]
 
 
 @pytest.mark.parametrize(
@@ -128,24 +146,7 @@ def test_an_unsupported_budget_is_skipped_with_a_note_when_others_remain() -> No
     }
 
 
-def test_only_the_budgets_that_a_method_cannot_take_are_skipped() -> None:
-    found = planned("streaming_llm", "knorm", budget=("head", "layer"), removed=decimals("0.5"))
-    assert [p.variant.label for p in found.planned[1:]] == [
-        "streaming_llm head 0.5",
-        "knorm head 0.5",
-        "knorm layer 0.5",
-    ]
-    assert list(found.skipped) == ["streaming_llm layer"]
-
-
-def test_an_unsupported_budget_alone_is_an_error() -> None:
-    with pytest.raises(HarnessError, match="streaming_llm does not work with budget 'global'"):
-        planned("streaming_llm", budget=("global",))
-
-
-def test_a_missing_surrogate_is_an_error_where_named_and_a_note_under_all() -> None:
-    with pytest.raises(MethodError, match="train-kvzap"):
-        planned("kvzap")
+def test_a_missing_surrogate_is_a_note_under_all() -> None:
     found = planned("all")
     assert {"kvzap_linear", "kvzap_mlp"} <= set(found.skipped)
     assert "knorm head 0.5" in [p.variant.label for p in found.planned]
@@ -166,19 +167,11 @@ def test_what_a_methods_own_code_raises_is_its_own_fault(
     assert "knorm head 0.5" in [p.variant.label for p in found.planned]
 
 
-def test_a_method_that_cannot_prune_while_decoding_is_skipped_with_a_note_or_an_error_alone() -> None:
+def test_a_method_that_cannot_prune_while_decoding_is_skipped_with_a_note() -> None:
     found = planned("kvzip", "knorm", phase="decode", removed=decimals("0.5"))
     assert [p.variant.label for p in found.planned] == ["full", "knorm head 0.5"]
     assert found.skipped == {"kvzip": "prefill only"}
-    with pytest.raises(HarnessError, match="kvzip: prefill only"):
-        planned("kvzip", phase="both")
-
-
-def test_unknown_names_are_refused_with_the_nearest_first() -> None:
-    with pytest.raises(MethodError, match="unknown method 'knrm'; known, nearest first: knorm"):
-        planned("knrm")
-    with pytest.raises(HarnessError, match="unknown budget 'heads'; known, nearest first: head"):
-        planned("knorm", budget=("heads",))
+    assert [(one.variant.label, one.note) for one in found.unsupported] == [("kvzip", "prefill only")]
 
 
 def test_a_model_with_sliding_windows_only_runs_the_control_alone() -> None:
@@ -186,10 +179,3 @@ def test_a_model_with_sliding_windows_only_runs_the_control_alone() -> None:
     assert len(plan(RunConfig(method=("full",)), bare).planned) == 1
     with pytest.raises(HarnessError, match="sliding window"):
         plan(RunConfig(method=("knorm",)), bare)
-
-
-def test_query_aware_variants_say_so() -> None:
-    assert [p.variant.label for p in planned("knorm", removed=decimals("0.5"), query_aware=True).planned] == [
-        "full aware",
-        "knorm head 0.5 aware",
-    ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.fidelity import benchmark
 from harness.evaluation.evaluator import Evaluator, Item
 from harness.models import truncation
 from harness.models.prompts import Prompts
@@ -142,3 +143,7 @@ def test_questions_on_one_cut_document_share_a_prefill(
     monkeypatch.setattr(runner, "prefill", counting)
     evaluate(evaluator("knorm", removed=HALF), [Item(Toy(), _asked(0, 4)), Item(Toy(), _asked(1, 6))])
     assert seen == [224]
+
+
+def test_fidelity_repeats_as_much_as_the_pass_that_room_is_kept_for() -> None:
+    assert benchmark.CHUNK == truncation.CHUNK
