@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.analysis.grouping import by_place
-from harness.analysis.paired_tests import scores_of
+from harness.analysis.paired_tests import Scored, scores_of
 from harness.analysis.run_reader import Reading
 from harness.analysis.summary import summarise
 from harness.errors import HarnessError
 from harness.results.schema import UNDECLARED, Alarm, Cell, Curve, Line, Metric, Pair, Rank
 
+#: what the runs of a board share, by its name
+Basis = dict[str, Any]
 PARTS = ("cells", "ranks", "curves", "pairs", "alarms")
 
 
@@ -30,7 +32,7 @@ class Board:
     benchmark: str
     length: int | None
     runs: list[Reading]
-    basis: dict[str, Any]
+    basis: Basis
     cells: list[Cell]
     ranks: list[Rank]
     curves: list[Curve]
@@ -56,7 +58,7 @@ def boards(runs: Sequence[Reading]) -> list[Board]:
     phase, query mode, thinking, sampling and limits are the same, and the control got the same scores. Of a variant
     that is in two of them the first run's lines are taken, and it is said where the scores differ.
     """
-    groups: dict[str, list[tuple[Reading, dict[str, Any]]]] = {}
+    groups: dict[str, list[tuple[Reading, Basis]]] = {}
     for run in runs:
         for where in by_place(run.summary.cells):
             basis = basis_of(run, *where)
@@ -94,7 +96,7 @@ def _difference(board: Board, others: Sequence[Board]) -> str:
     return f"lines cannot be read: {unread[0]}" if unread else "the control's scores differ"
 
 
-def basis_of(run: Reading, benchmark: str, length: int | None) -> dict[str, Any]:
+def basis_of(run: Reading, benchmark: str, length: int | None) -> Basis:
     """What must be the same for two runs' cells to be compared."""
     configuration = run.configuration
     cells = by_place(run.summary.cells)[benchmark, length]
@@ -122,16 +124,16 @@ def basis_of(run: Reading, benchmark: str, length: int | None) -> dict[str, Any]
     }
 
 
-def _same_control(runs: Sequence[Reading], basis: dict[str, Any]) -> list[list[Reading]]:
+def _same_control(runs: Sequence[Reading], basis: Basis) -> list[list[Reading]]:
     """Runs whose control has the same score on every sample; the lines of a single run need not be read."""
     if len(runs) == 1:
         return [list(runs)]
-    groups: list[tuple[dict[str, Any] | None, list[Reading]]] = []
+    groups: list[tuple[dict[str, Scored] | None, list[Reading]]] = []
     for run in runs:
         if unreadable(run):  # its summary can be shown, but nothing can be made of it and another
             groups.append((None, [run]))
             continue
-        control = dict(scores_of(line for line in _lines(run, basis) if line.level_kind == "none"))
+        control = scores_of(line for line in _lines(run, basis) if line.level_kind == "none")
         known = next((some for scores, some in groups if scores == control), None)
         if known is None:
             groups.append((control, [run]))
@@ -149,11 +151,11 @@ def unreadable(run: Reading) -> str:
     return ""
 
 
-def _lines(run: Reading, basis: dict[str, Any]) -> list[Line]:
+def _lines(run: Reading, basis: Basis) -> list[Line]:
     return by_place(run.lines).get((basis["benchmark"], basis["length"]), [])
 
 
-def _board(runs: Sequence[Reading], basis: dict[str, Any]) -> Board:
+def _board(runs: Sequence[Reading], basis: Basis) -> Board:
     where = (basis["benchmark"], basis["length"])
     notes: list[str] = []
     if len(runs) == 1:
@@ -171,7 +173,7 @@ def _board(runs: Sequence[Reading], basis: dict[str, Any]) -> Board:
     return Board(str(basis["model"]), where[0], where[1], list(runs), basis, notes=notes, **parts)
 
 
-def _merged(runs: Sequence[Reading], basis: dict[str, Any]) -> tuple[list[Line], list[str]]:
+def _merged(runs: Sequence[Reading], basis: Basis) -> tuple[list[Line], list[str]]:
     """All lines, each variant from the first run that has it."""
     owner: dict[str, tuple[Reading, list[Line]]] = {}
     notes = []

@@ -21,6 +21,8 @@ from harness.analysis.boards import boards
 from harness.analysis.run_reader import find
 from harness.analysis.summary import summarise
 from harness.config.variants import Variant
+from harness.reporting.render import to_text
+from harness.reporting.report_tables import sheet
 from harness.results.run_folder import RunFolder
 from harness.results.schema import Facts, VariantFields
 from tests.harness.driving import COMMITTED, Ran, contents
@@ -140,6 +142,17 @@ def test_the_table_shows_ties_and_ranks_only_where_allowed(cli: Cli, results: Pa
     few = write_run(tmp_path / "few", [*lines_of(FULL, both(95, 5)), *lines_of(KNORM, both(80, 5))])
     out = cli("report", few).out
     assert "No ranks: under 10 samples a subset. No interval under 10 samples a subset." in out
+
+
+@pytest.mark.parametrize("width", [40, 100])
+def test_no_name_and_no_figure_is_cut_in_a_narrow_terminal(results: Path, width: int) -> None:
+    sheets = [sheet(board, every_pair=True) for board in boards(find(results).runs)]
+    wide, narrow = to_text(sheets, []), to_text(sheets, [], width)
+    assert max(map(len, narrow.splitlines())) < max(map(len, wide.splitlines()))
+    for table in (table for page in sheets for table in page.tables):
+        for place, cell in ((place, cell) for row in table.rows for place, cell in enumerate(row)):
+            for part in cell.split() if place in table.left[1:] else [cell]:  # texts wrap between words
+                assert part in narrow
 
 
 def test_alarms_are_shown(cli: Cli, tmp_path: Path) -> None:
