@@ -17,7 +17,7 @@ n     tokens of the forward that is being observed; C cached length after it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -90,7 +90,25 @@ class Pass:
 
 
 @dataclass
-class Observation:
+class Lent:
+    """What methods are shown and may not change: remembers how often torch has seen each tensor written to."""
+
+    _lent: list[tuple[Tensor, int]] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._lend([getattr(self, one.name) for one in fields(self)])
+
+    def _lend(self, values: Iterable[Any]) -> None:
+        tensors = (one for one in values if isinstance(one, Tensor) and not one.is_inference())
+        self._lent += [(one, one._version) for one in tensors]
+
+    def written(self) -> bool:
+        """Whether any of it was changed in place since it was lent."""
+        return any(tensor._version != version for tensor, version in self._lent)
+
+
+@dataclass(kw_only=True)
+class Observation(Lent):
     """What one attention layer shows in one forward, after its attention has been computed.
 
     Everything is as the attention kernel receives it: after QK-norm and RoPE, the same for every model family.
@@ -141,14 +159,15 @@ class Observation:
         return self.shared("output_projection", self.project)
 
     def shared(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """``make()`` on first use; later callers, other methods included, get the same object."""
+        """``make()`` on first use; later callers, other methods included, get the same object. None may change it."""
         if key not in self._shared:
-            self._shared[key] = make()
+            self._shared[key] = made = make()
+            self._lend(made if isinstance(made, tuple | list) else [made])
         return self._shared[key]
 
 
-@dataclass
-class Step:
+@dataclass(kw_only=True)
+class Step(Lent):
     """What one attention layer shows in one forward while decoding, for V variants, after its attention is computed.
 
     layer           0 <= layer < L, counted over prunable layers

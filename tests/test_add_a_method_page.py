@@ -76,7 +76,7 @@ def test_the_run_shows_the_method_beside_the_others(
     for row in ("vnorm head 0.5", "knorm head 0.5", "full"):
         assert re.search(rf"^│ {re.escape(row)} +│", out, re.MULTILINE), out
     (cells,) = re.findall(r"^│ vnorm head 0\.5 .*$", out, re.MULTILINE)
-    assert cells.split("│")[4].strip() == "0.500"  # the measured removed fraction
+    assert "0.500" in map(str.strip, cells.split("│"))  # the measured removed fraction
 
 
 def test_an_installed_package_offers_its_methods(

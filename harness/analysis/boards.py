@@ -93,7 +93,10 @@ def _difference(board: Board, others: Sequence[Board]) -> str:
     if names:
         return "other " + ", ".join(names)
     unread = [fault for run in other_runs([board, *others]) if (fault := unreadable(run))]
-    return f"lines cannot be read: {unread[0]}" if unread else "the control's scores differ"
+    if unread:
+        return f"lines cannot be read: {unread[0]}"
+    prompts = any(_other_prompts(other.runs, run) for other in others for run in board.runs)
+    return "the rendered prompts differ" if prompts else "the control's scores differ"
 
 
 def basis_of(run: Reading, benchmark: str, length: int | None) -> Basis:
@@ -107,6 +110,8 @@ def basis_of(run: Reading, benchmark: str, length: int | None) -> Basis:
     return {
         "model": configuration.model,
         "model files": configuration.model_files,
+        "model commit": configuration.model_commit,
+        "template date": configuration.template_date,
         "benchmark": benchmark,
         "length": length,
         "samples": samples or configuration.data_hash,
@@ -125,7 +130,8 @@ def basis_of(run: Reading, benchmark: str, length: int | None) -> Basis:
 
 
 def _same_control(runs: Sequence[Reading], basis: Basis) -> list[list[Reading]]:
-    """Runs whose control has the same score on every sample; the lines of a single run need not be read."""
+    """Runs whose control has the same score on every sample, and whose chat templates made the same of every prompt, as
+    far as runs say what; the lines of a single run need not be read."""
     if len(runs) == 1:
         return [list(runs)]
     groups: list[tuple[dict[str, Scored] | None, list[Reading]]] = []
@@ -134,12 +140,19 @@ def _same_control(runs: Sequence[Reading], basis: Basis) -> list[list[Reading]]:
             groups.append((None, [run]))
             continue
         control = scores_of(line for line in _lines(run, basis) if line.level_kind == "none")
-        known = next((some for scores, some in groups if scores == control), None)
+        known = next((some for scores, some in groups if scores == control and not _other_prompts(some, run)), None)
         if known is None:
             groups.append((control, [run]))
         else:
             known.append(run)
     return [some for _, some in groups]
+
+
+def _other_prompts(runs: Iterable[Reading], run: Reading) -> bool:
+    """Whether any of the runs was given another rendered prompt for one of this run's samples."""
+    own = {sample: item.rendered_hash for sample, item in run.items.items()}
+    rendered = ((sample, item.rendered_hash) for other in runs for sample, item in other.items.items())
+    return any(None not in (made, own.get(sample)) and made != own[sample] for sample, made in rendered)
 
 
 def unreadable(run: Reading) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +25,52 @@ SHARED = (
 )
 
 
+def use_threads(threads: int | None) -> None:
+    """Threads of the model's products. Two runs with a thread per core stall each other, so where more is at work than
+    there are cores, the flag that helps is named."""
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+        return
+    busy, cores = load_average(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if cores and busy > cores:
+        print(
+            f"{busy:.1f} processes are at work on {cores} cores; with a thread per core each they stall each other: "
+            "give each its share with --threads",
+            file=sys.stderr,
+        )
+
+
+def load_average() -> float:
+    """Processes at work over the last minute; 0 where the system does not count them."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+class Stopped(KeyboardInterrupt):
+    """The process was asked to end; like Ctrl-C, no method's own ``except Exception`` takes it for an error."""
+
+    def __init__(self, signum: signal.Signals) -> None:
+        super().__init__()
+        self.signum = signum
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGTERM (a scheduler's time limit) and SIGHUP (a closed terminal) end a run as Ctrl-C does."""
+
+    def stop(signum: int, _: object) -> None:
+        raise Stopped(signal.Signals(signum))
+
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {name: signal.signal(getattr(signal, name), stop) for name in names}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
+
+
 @app.command()
 @takes(RunConfig.model_fields)
 def run(
@@ -35,12 +85,16 @@ def run(
     from harness.reporting.console import progress
     from harness.reporting.run_table import print_run
 
+    use_threads(asked.threads)
     resolved = job.resolve(asked)
     try:
-        outcome = execute(resolved, progress)
-    except KeyboardInterrupt:
-        print("stopped; continue with the same command and --resume (without --force)", file=sys.stderr)
-        raise typer.Exit(130) from None
+        with stoppable():
+            outcome = execute(resolved, progress)
+    except KeyboardInterrupt as stop:
+        by = stop.signum if isinstance(stop, Stopped) else signal.SIGINT
+        told = f"stopped by {by.name}; continue with the same command and --resume (without --force)"
+        print(told, file=sys.stderr)
+        raise typer.Exit(128 + by) from None
     print_run(outcome.folder, remarks(resolved, outcome))
 
 

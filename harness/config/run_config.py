@@ -98,6 +98,7 @@ class RunConfig(Flags):
     out: Annotated[FilePath, help_text("folder for run folders")] = Path("results")
     resume: Annotated[Switch, help_text("continue an incomplete run")] = False
     force: Annotated[Switch, help_text("start over, dropping what is there")] = False
+    threads: Annotated[Positive | None, help_text("threads of a model on a CPU (default: one per core)")] = None
     store_masks: Annotated[NotNegative, help_text("samples per subset whose keep masks are stored")] = 0
 
     @model_validator(mode="after")

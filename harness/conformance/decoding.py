@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ def _only(step: Step, row: int) -> Step:
     """The step as one of its variants shows it."""
     parts: dict[str, Any] = {
         name: value[row : row + 1] if isinstance(value, Tensor) and value.numel() and name != "positions" else value
-        for name, value in vars(step).items()
+        for name, value in ((one.name, getattr(step, one.name)) for one in fields(step) if one.init)
     }
     return Step(**parts)
 

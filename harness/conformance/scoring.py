@@ -91,11 +91,12 @@ def passes(bench: Bench) -> None:
 @check("nothing that a method is shown is changed in place", "step_scores")
 def read_only(bench: Bench) -> None:
     recorder = bench.shown(bench.lm(), bench.context, bench.method)
-    with torch.inference_mode():
-        for seen in recorder.shown:
-            _unchanged(seen, "score", partial(bench.method.score, unshared(seen)))
+    with torch.no_grad():
+        for seen in map(unshared, recorder.shown):
+            _unchanged(seen, "score", partial(bench.method.score, seen))
         for run, seen in recorder.in_passes:
-            _unchanged(seen, "score_pass", partial(bench.method.score_pass, unshared(seen), run))
+            own = unshared(seen)
+            _unchanged(own, "score_pass", partial(bench.method.score_pass, own, run))
         if bench.decoding:
             for step, old in steps_and_scores(bench):
                 before = old.clone()
@@ -117,6 +118,7 @@ def _unchanged(seen: Observation | Step, function: str, call: Callable[[], objec
         )
     if project is not None and weights is not None:
         expect(torch.equal(project(), weights), f"{function} changed the model's output projection, in place")
+    expect(not seen.written(), f"{function} changed what it shares with other methods, in place; work on a copy")
 
 
 def steps_and_scores(bench: Bench) -> list[tuple[Step, Tensor]]:

@@ -21,6 +21,10 @@ KERNEL = "kvprune"
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma3", "gemma3_text")
 
 
+#: where a model's positions come from, for who has a longer one
+POSITIONS_FROM = "max_position_embeddings and the factor of rope_parameters in its config.json"
+
+
 class EngineError(RuntimeError):
     """A model or a run that the engines cannot serve, with the reason."""
 
@@ -103,7 +107,7 @@ class LanguageModel:
 
     @property
     def max_positions(self) -> int:
-        return int(self.config.max_position_embeddings)
+        return max_positions(self.config)
 
     def obstacle(self, cached: int, needed: int) -> str | None:
         """Why a cache of ``cached`` tokens cannot be continued to ``needed`` positions; None where it can."""
@@ -134,15 +138,16 @@ class LanguageModel:
         return cos[0], sin[0]
 
     @contextmanager
-    def engaged(self) -> Iterator[None]:
-        """The model with our attention function in place; its own one is back afterwards, whatever happens."""
+    def engaged(self, counted: bool = False) -> Iterator[None]:
+        """The model with our attention function in place; its own one is back afterwards, whatever happens. Writes to
+        tensors are ``counted`` at the price of a percent or two of the time."""
         AttentionInterface.register(KERNEL, _attention)
         AttentionMaskInterface.register(KERNEL, _no_mask)
         config = self.config
         before = config._attn_implementation
         config._attn_implementation_internal = KERNEL
         try:
-            with torch.inference_mode():
+            with torch.no_grad() if counted else torch.inference_mode():
                 yield
         finally:
             config._attn_implementation_internal = before
@@ -158,6 +163,18 @@ class LanguageModel:
         logits: Tensor = self.model.get_output_embeddings()(hidden)
         cap = getattr(self.config, "final_logit_softcapping", None)
         return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def max_positions(config: Any) -> int:
+    """Positions of a model by its configuration: ``max_position_embeddings``, or what YaRN stretches the original
+    length to where that is more, since configurations differ in which of the two they state."""
+    config = config.get_text_config()
+    stated = int(config.max_position_embeddings)
+    rope = _rope(config)
+    if rope.get("rope_type") != "yarn":
+        return stated
+    original = rope.get("original_max_position_embeddings") or stated
+    return max(stated, int(original * rope.get("factor", 1.0)))
 
 
 def describe(config: Any, name: str) -> ModelInfo:
@@ -177,14 +194,22 @@ def describe(config: Any, name: str) -> ModelInfo:
 
 
 def _rope_scaling(config: Any) -> str:
-    """transformers' ``rope_type`` of the prunable layers; Gemma3 has one for each kind of layer."""
+    """transformers' ``rope_type`` of the prunable layers."""
+    return str(_rope(config).get("rope_type") or "default")
+
+
+def _rope(config: Any) -> dict[str, Any]:
+    """The RoPE parameters of the prunable layers; Gemma3 has some for each kind of layer."""
     rope = getattr(config, "rope_parameters", None) or {}
-    return str((rope.get("full_attention") or rope).get("rope_type") or "default")
+    return dict(rope.get("full_attention") or rope)
 
 
 def _window(config: Any, layer: int) -> int | None:
-    """The sliding window of a layer in tokens, itself included; None where the layer sees the whole past."""
+    """The sliding window of a layer in tokens, itself included; None where the layer sees the whole past, which it does
+    too where the window is no shorter than the model's positions (Phi-4-mini)."""
     window: int | None = getattr(config, "sliding_window", None)
+    if window is not None and window >= max_positions(config):
+        return None
     if config.model_type in ("mistral", "phi3"):  # all layers or none, whatever else the configuration says
         return window
     kinds = getattr(config, "layer_types", None)

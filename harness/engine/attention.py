@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 #: query rows of a masked block; few, so that little of the causal triangle's empty half is computed
 ROWS = 128
+HALF = (torch.float16, torch.bfloat16)
 #: Softmax weights are powers of two on a CPU, where torch's ``exp`` takes a slow path for minus infinity, ``exp2`` none
 LOG2_E = math.log2(math.e)
 
@@ -80,8 +81,10 @@ def joint_attention(
     that all rows may see. ``watch`` is called with weights ``[v, Hq, n, columns]`` and their first column, the slots
     not among them. Returns ``[v, Hq, n, d]``.
     """
-    base_2 = queries.device.type == "cpu"
-    queries = queries * (scaling * LOG2_E if base_2 else scaling)
+    base_2, dtype = queries.device.type == "cpu", queries.dtype
+    scaling = scaling * LOG2_E if base_2 else scaling
+    if dtype not in HALF:  # where it would be rounded, the products are scaled instead
+        queries = queries * scaling
     variants, query_heads, new, size = queries.shape
     heads, cached = prefix_keys.shape[:2]
     rows = (query_heads // heads) * new
@@ -89,14 +92,17 @@ def joint_attention(
     slots = stop - start - new
     grouped = queries.reshape(variants, heads, rows, size)
     flat = grouped.transpose(0, 1).reshape(heads, variants * rows, size)
-    on_prefix = torch.bmm(flat, prefix_keys.transpose(1, 2)).view(heads, variants, rows, cached)
+    on_prefix = product(flat, prefix_keys.transpose(1, 2)).view(heads, variants, rows, cached)
+    on_suffix = product(grouped, suffix_keys.transpose(-1, -2))
+    if dtype in HALF:
+        on_prefix *= scaling
+        on_suffix *= scaling
     if bias is not None:
         on_prefix += bias.unsqueeze(2)
     if window is not None:  # the prefix as a layer with a sliding window sees it: by position
         offsets = torch.arange(start, start + new, device=queries.device) + cached
         near = torch.arange(cached, device=queries.device) > (offsets - window).unsqueeze(1)
         on_prefix.view(heads, variants, rows // new, new, cached).masked_fill_(~near, float("-inf"))
-    on_suffix = torch.matmul(grouped, suffix_keys.transpose(-1, -2))
     if suffix_bias is not None:
         on_suffix += suffix_bias.unsqueeze(2)
     if new > 1 or window is not None:
@@ -110,9 +116,13 @@ def joint_attention(
     power(on_suffix.sub_(peak))
     power(on_prefix.sub_(peak.transpose(0, 1)))
     mass = on_suffix.sum(dim=-1, keepdim=True) + on_prefix.sum(dim=-1, keepdim=True).transpose(0, 1)
-    mixed = torch.matmul(on_suffix, suffix_values)
+    if dtype in HALF:  # weights of 1 at most, as they are rounded to the values' type
+        on_suffix /= mass
+        on_prefix /= mass.transpose(0, 1)
+        mass = torch.ones_like(mass)
+    mixed = product(on_suffix.to(dtype), suffix_values)
     mixed += (
-        torch.bmm(on_prefix.view(heads, variants * rows, cached), prefix_values)
+        product(on_prefix.view(heads, variants * rows, cached).to(dtype), prefix_values)
         .view(heads, variants, rows, size)
         .transpose(0, 1)
     )
@@ -121,4 +131,15 @@ def joint_attention(
         if cached:
             watch((on_prefix.transpose(0, 1) / mass).float().reshape(*shape[:3], cached), 0)
         watch((on_suffix[..., slots:] / mass).float().reshape(*shape), cached)
-    return (mixed / mass).reshape(variants, query_heads, new, size)
+    return (mixed / mass).to(dtype).reshape(variants, query_heads, new, size)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` of equal batches; of half precision in float32, since logits may be larger than float16 has numbers and
+    a softmax over bfloat16 ones would have two digits."""
+    if a.dtype not in HALF:
+        return torch.matmul(a, b)
+    if a.device.type == "cpu":
+        return torch.matmul(a.float(), b.float())
+    flat = torch.bmm(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), out_dtype=torch.float32)
+    return flat.view(*a.shape[:-1], b.shape[-1])

@@ -24,15 +24,16 @@ class Captured:
         return self._value
 
     @contextmanager
-    def engaged(self, lm: LanguageModel, layers: Sequence[int]) -> Iterator[None]:
-        """The model with our attention in place and pre-hooks on ``layers``; all of it is taken off again."""
+    def engaged(self, lm: LanguageModel, layers: Sequence[int], shown: bool = True) -> Iterator[None]:
+        """The model with our attention in place and pre-hooks on ``layers``; all of it is taken off again. Where
+        tensors are ``shown`` to methods, torch counts the writes to them (:mod:`harness.engine.guard`)."""
 
         def keep(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self._value = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
 
         handles = [lm.attention[i].register_forward_pre_hook(keep, with_kwargs=True) for i in layers]
         try:
-            with lm.engaged():
+            with lm.engaged(shown):
                 yield
         finally:
             for handle in handles:

@@ -29,6 +29,7 @@ class Context:
     encode    text -> ids without special tokens (for the texts of extra passes)
     stop_ids  tokens that end an answer (for those that extra passes ask for)
     cut       tokens that were left out of its middle
+    cut_at    the place at which they stood
     """
 
     ids: tuple[int, ...]
@@ -37,6 +38,7 @@ class Context:
     encode: Callable[[str], list[int]] = lambda text: []
     stop_ids: frozenset[int] = frozenset()
     cut: int = 0
+    cut_at: int = 0
 
     def seed(self, run_seed: int) -> int:
         """A seed of the run's seed and the context's tokens; the same on every machine."""

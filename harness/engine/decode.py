@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
 from harness.engine.batch import Batch
-from harness.engine.context import check_positions
+from harness.engine.context import Failure, check_positions
 from harness.engine.masked_decode import MaskedRun
 from harness.engine.oom_batching import in_groups
 from harness.engine.sampling import Sampling
@@ -37,11 +37,13 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """Generated ids without the stop token; ``finish_reason`` is ``stop``, ``length`` or ``nan``.
+    """Generated ids without the stop token; ``finish_reason`` is ``stop``, ``length``, ``nan`` or ``failed``.
 
     steps    forwards after the prefill: one with the question, then one for each token fed back
     kept     pairs that the variant still sees after each of them, over layers and heads
     stopped  the stop token that ended it, if one did
+    bound    whether protection alone exceeded a capacity while decoding
+    failure  why the method that prunes it failed on the way; ``finish_reason`` is then ``failed``
     """
 
     ids: tuple[int, ...]
@@ -49,6 +51,8 @@ class Answer:
     steps: int
     kept: tuple[int, ...] = field(default=(), compare=False)
     stopped: int | None = field(default=None, compare=False)
+    bound: bool = field(default=False, compare=False)
+    failure: Failure | None = None
 
 
 def decode(batch: Batch, question: Question) -> list[Answer]:
@@ -98,6 +102,8 @@ class _Decoding:
         self.kept: list[list[int]] = [[] for _ in rows]
         self.reasons = ["length"] * len(rows)
         self.stopped: list[int | None] = [None] * len(rows)
+        self.bound = [False] * len(rows)
+        self.failures: list[Failure | None] = [None] * len(rows)
 
     def run(self) -> list[Answer]:
         question = self.question
@@ -113,16 +119,19 @@ class _Decoding:
                     self.alive = [self.alive[place] for place in going]
                     self.state.select(going)
                 ids = torch.tensor([[self.generated[row][-1]] for row in self.alive], device=self.lm.device)
-        parts = zip(self.generated, self.reasons, self.kept, self.stopped, strict=True)
-        return [Answer(tuple(ids), reason, len(kept), tuple(kept), stopped) for ids, reason, kept, stopped in parts]
+        parts = zip(self.generated, self.reasons, self.kept, self.stopped, self.bound, self.failures, strict=True)
+        return [Answer(tuple(ids), reason, len(kept), tuple(kept), *rest) for ids, reason, kept, *rest in parts]
 
     def _take(self, hidden: Tensor, step: int) -> list[int]:
         """Choose each row's next token; returns the places of the rows that continue."""
         rollouts = [self.rows[row].rollout for row in self.alive]
         tokens, broken = next_tokens(self.lm, hidden, self.block_bytes, self.question.sampling, rollouts, step)
+        failed = {row: failure for evictor in self.state.evictors for row, failure in evictor.failed().items()}
         going = []
         for place, row in enumerate(self.alive):
-            if broken[place]:
+            if place in failed:
+                self.reasons[row], self.failures[row] = "failed", failed[place]
+            elif broken[place]:
                 self.reasons[row] = "nan"
             elif tokens[place] in self.question.stop_ids:
                 self.reasons[row] = "stop"
@@ -139,6 +148,9 @@ class _Decoding:
         """Note how many pairs each row still sees after a forward."""
         suffix = self.lm.info.layers * self.lm.info.kv_heads * self.state.used
         evicting = {place: count for evictor in self.state.evictors for place, count in evictor.kept().items()}
+        for evictor in self.state.evictors:
+            for place in evictor.bound_rows():
+                self.bound[self.alive[place]] = True
         for place, row in enumerate(self.alive):
             self.kept[row].append(evicting.get(place, self.kept_of_prefix[row] + suffix))
 

@@ -62,4 +62,5 @@ class DenseRun:
 
     def engaged(self) -> AbstractContextManager[None]:
         """The model with our attention in place, and its attention inputs captured if someone observes."""
-        return self.hidden.engaged(self.lm, self.lm.prunable if self.observer is not None else [])
+        shown = self.observer is not None
+        return self.hidden.engaged(self.lm, self.lm.prunable if shown else [], shown)

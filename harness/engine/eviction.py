@@ -8,7 +8,10 @@ from decimal import Decimal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from harness.engine.context import Failure
+from harness.engine.guard import checked, failure_of, untouched
 from methods.base import Method, Protection, Step
 from methods.budgets import number_kept, ranks
 
@@ -18,7 +21,8 @@ class Policy:
     """How one variant prunes while it decodes.
 
     Either ``threshold``, each pair judged once when it leaves the window, or a capacity a head: ``removed`` keeps
-    at most floor((1 - removed) * C) of the C pairs cached so far, ``keep_tokens`` a constant number.
+    at most floor((1 - removed) * C) of the C pairs cached so far, ``keep_tokens`` a constant number. A threshold judges
+    the context's newest pairs too, unless it ``spares_context``: they leave the window while decoding.
     """
 
     method: Method
@@ -26,6 +30,7 @@ class Policy:
     threshold: float | None = None
     removed: Decimal | None = None
     keep_tokens: int | None = None
+    spares_context: bool = False
 
     def capacity(self, cached: int) -> int:
         if self.keep_tokens is not None:
@@ -52,6 +57,12 @@ class Evictor:
         self.prefix = prefix
         self.scores = [layer.expand(len(policies), -1, -1) for layer in scores]
         self.keep = list(keep.to(scores.device).unbind(dim=1))  # masks are made on the CPU
+        self.cached = keep.shape[-1]  # T
+        #: row by row whether protection alone exceeded the capacity
+        self.bound = [False] * len(policies)
+        #: why the method's rows mean nothing from here on
+        self.failure: Failure | None = None
+        self._finite = torch.ones((), dtype=torch.bool, device=scores.device)
         self._kept = torch.zeros(len(self.keep), len(policies), dtype=torch.long)
 
     def select(self, rows: Sequence[int]) -> bool:
@@ -59,6 +70,7 @@ class Evictor:
         places = {row: place for place, row in enumerate(rows)}
         staying = [own for own, row in enumerate(self.rows) if row in places]
         self.policies = [self.policies[own] for own in staying]
+        self.bound = [self.bound[own] for own in staying]
         self.rows = [places[self.rows[own]] for own in staying]
         self.scores = [scores[staying] for scores in self.scores]
         self.keep = [keep[staying] for keep in self.keep]
@@ -66,16 +78,52 @@ class Evictor:
         return bool(staying)
 
     def after(self, step: Step) -> Tensor:
-        """Score the forward's new pairs and judge; returns the keep mask ``[v, H, C]`` for the next forward."""
+        """Score the forward's new pairs and judge; returns the keep mask ``[v, H, C]`` for the next forward. Once the
+        method has failed nothing is judged any more."""
         layer = step.layer
-        scores = self.method.score_step(step, self.scores[layer])
-        keep = torch.nn.functional.pad(self.keep[layer], (0, step.new), value=True)
-        for own, policy in enumerate(self.policies):
-            judge = _judge_once if policy.threshold is not None else _shrink
-            keep[own] = judge(policy, scores[own], keep[own], step.new, self.prefix)
-        self.scores[layer], self.keep[layer] = scores, keep
+        keep = pad(self.keep[layer], (0, step.new), value=True)
+        scores = self._score(step, self.scores[layer], keep.shape)
+        if scores is not None:
+            for own, policy in enumerate(self.policies):
+                keep[own] = self._judged(own, policy, scores[own], keep[own], step.new)
+        self.scores[layer] = pad(self.scores[layer], (0, step.new)) if scores is None else scores
+        self.keep[layer] = keep
         self._kept[layer] = keep.sum(dim=(1, 2)).cpu()
         return keep
+
+    def _score(self, step: Step, before: Tensor, shape: torch.Size) -> Tensor | None:
+        """The method's scores after a forward, None once it has failed: foreign code must not end the run of others."""
+        if self.failure is not None:
+            return None
+        try:
+            with untouched(self.method, step):
+                scores = checked(self.method, self.method.score_step(step, before), shape)
+        except (Exception, SystemExit) as error:
+            self.failure = failure_of(error)
+            return None
+        self._finite &= torch.isfinite(scores).all()
+        return scores
+
+    def _judged(self, own: int, policy: Policy, scores: Tensor, keep: Tensor, new: int) -> Tensor:
+        if policy.threshold is None:
+            kept = _shrink(policy, scores, keep, new, self.prefix)
+            self.bound[own] |= int(kept.sum(dim=-1).max()) > policy.capacity(keep.shape[-1])
+            return kept
+        first = self.cached if policy.spares_context else 0
+        before = keep[:, :first].clone()
+        kept = _judge_once(policy, scores, keep, new, self.prefix)
+        kept[:, :first] = before
+        return kept
+
+    def failed(self) -> dict[int, Failure]:
+        """The rows of the batch whose method has failed by the last forward, each with the reason."""
+        if self.failure is None and not bool(self._finite):
+            self.failure = Failure("nan", f"{self.method.name} gave scores that are not finite while decoding")
+        return {} if self.failure is None else dict.fromkeys(self.rows, self.failure)
+
+    def bound_rows(self) -> list[int]:
+        """The rows of the batch that protection has kept from their capacity."""
+        return [row for row, bound in zip(self.rows, self.bound, strict=True) if bound]
 
     def kept(self) -> dict[int, int]:
         """Pairs that each row of the batch still sees after the last forward, over layers and heads."""

@@ -23,6 +23,8 @@ from methods.base import Step
 
 #: suffix tokens that there is room for at first; it doubles as answers grow, since most end before their limit
 ROOM = 256
+#: bytes of a logit in half precision, whose sums are in float32
+FLOAT = 4
 
 
 class MaskedRun:
@@ -74,7 +76,7 @@ class MaskedRun:
     def engaged(self) -> AbstractContextManager[None]:
         """The model with our attention in place, and its attention inputs captured where a method reads them."""
         reading = any("hidden" in evictor.method.needs for evictor in self.evictors)
-        return self.hidden.engaged(self.lm, self.lm.prunable if reading else [])
+        return self.hidden.engaged(self.lm, self.lm.prunable if reading else [], bool(self.evictors))
 
     def select(self, rows: Sequence[int]) -> None:
         """Keep only these variants of the batch (finished ones leave it)."""
@@ -226,7 +228,7 @@ class MaskedRun:
     def _blocks(self, variants: int, new: int, query_heads: int, size: int) -> list[tuple[slice, slice]]:
         """Split variants x query rows so that the logits of a block stay within half the byte budget, on a CPU within
         its cache."""
-        row = query_heads * (self.prefix.cached + max(self.slots, default=0) + self.capacity) * size
+        row = query_heads * (self.prefix.cached + max(self.slots, default=0) + self.capacity) * max(size, FLOAT)
         budget = self.block_bytes // 2
         if self.lm.device.type == "cpu":
             budget = min(budget, BLOCK)

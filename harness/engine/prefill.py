@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
-from harness.engine.context import BLOCK_BYTES, Context, Failure, Prefix, Scored, Shown, out_of_memory
+from harness.engine.context import BLOCK_BYTES, Context, Failure, Prefix, Scored, Shown
 from harness.engine.dense_forward import DenseRun, Observer
 from harness.engine.extra_passes import run_pass
-from methods.base import Method, MethodError, Observation, Pass
+from harness.engine.guard import Overwritten, checked, failure_of, untouched
+from methods.base import Method, Observation, Pass
 
 Result = TypeVar("Result")
 
@@ -27,16 +28,22 @@ def prefill(
     later: Sequence[Method] = (),
 ) -> Scored:
     """Run the context once, dense, and score its pairs with every method; extra passes run once for all who share
-    them. The cache is not changed by scoring, nor are the hidden states.
+    them. The cache is not changed by scoring, nor are the hidden states: where a method writes to them, it fails and
+    all of it runs again without that method.
 
     ``later`` are methods that score with a question in view (:mod:`harness.engine.query_aware`); what that takes is
     kept.
     """
-    book = ScoreBook(methods)
-    prefix = Prefix(context, [], [], torch.empty(0))
     if not context.ids:
         nothing = torch.empty(lm.info.layers, lm.info.kv_heads, 0)
-        return Scored(_empty(lm, context), dict.fromkeys(book.methods, nothing))
+        return Scored(_empty(lm, context), dict.fromkeys(ScoreBook(methods).methods, nothing))
+    return without_writers(methods, lambda book: _prefill(lm, context, book, seed, block_bytes, later))
+
+
+def _prefill(
+    lm: LanguageModel, context: Context, book: ScoreBook, seed: int, block_bytes: int, later: Sequence[Method]
+) -> Scored:
+    prefix = Prefix(context, [], [], torch.empty(0))
     ids = torch.tensor([context.ids], device=lm.device)
     run_seed = context.seed(seed)
     run = DenseRun(lm, prefix, 0, run_seed, block_bytes, _observer(book, prefix, later))
@@ -72,13 +79,27 @@ def _empty(lm: LanguageModel, context: Context) -> Prefix:
     return Prefix(context, tensors, list(tensors), hidden)
 
 
+def without_writers(methods: Sequence[Method], run: Callable[[ScoreBook], Scored]) -> Scored:
+    """What ``run`` scores, run again as long as a method wrote to what it was shown, without those that did."""
+    writers: dict[Method, Failure] = {}
+    while True:
+        book = ScoreBook(methods, writers)
+        scored = run(book)
+        if not book.writers:
+            return scored
+        writers |= book.writers
+
+
 class ScoreBook:
     """Collects scores layer by layer; what a layer showed is dropped before the next layer runs."""
 
-    def __init__(self, methods: Sequence[Method]) -> None:
+    def __init__(self, methods: Sequence[Method], failed: Mapping[Method, Failure] | None = None) -> None:
+        """``failed`` are methods that are not asked at all."""
         self.methods = [method for method in dict.fromkeys(methods) if not method.is_control]
         self.layers: dict[Method, list[Tensor]] = {method: [] for method in self.methods}
-        self.failed: dict[Method, Failure] = {}
+        self.failed: dict[Method, Failure] = dict(failed or {})
+        #: those that wrote to what they were shown, so that the scores of others cannot be trusted
+        self.writers: dict[Method, Failure] = {}
 
     def fail(self, methods: Sequence[Method], failure: Failure) -> None:
         self.failed |= {method: failure for method in methods if method not in self.failed}
@@ -93,13 +114,14 @@ class ScoreBook:
 
     def _try(self, method: Method, call: Callable[[], Result]) -> Result | None:
         """What a method answers, or None once it has failed: foreign code must not end the run of the others."""
-        if method in self.failed:
+        if method in self.failed or self.writers:  # after a write all of it runs again
             return None
         try:
             return call()
-        except Exception as error:
-            status = "oom" if out_of_memory(error) else "error"
-            self.failed[method] = Failure(status, f"{type(error).__name__}: {error}")
+        except (Exception, SystemExit) as error:
+            self.failed[method] = failure_of(error)
+            if isinstance(error, Overwritten):
+                self.writers[method] = self.failed[method]
         return None
 
     def observe(self, seen: Observation) -> None:
@@ -124,18 +146,13 @@ class ScoreBook:
 
 
 def _scores(method: Method, seen: Observation) -> Tensor:
-    return _checked(method, method.score(seen), (seen.keys.shape[0], seen.cached))
+    with untouched(method, seen):
+        scores = method.score(seen)
+    return checked(method, scores, (seen.keys.shape[0], seen.cached))
 
 
 def _pass_scores(method: Method, seen: Observation, extra: Pass) -> Tensor:
     start, stop = extra.columns
-    return _checked(method, method.score_pass(seen, extra), (seen.keys.shape[0], stop - start))
-
-
-def _checked(method: Method, scores: Tensor, shape: tuple[int, int]) -> Tensor:
-    if scores.dtype != torch.float32 or scores.shape != shape:
-        raise MethodError(
-            f"method {method.name!r} returned scores {scores.dtype} {list(scores.shape)}; "
-            f"expected float32 {list(shape)}, one score for each KV head and cached pair"
-        )
-    return scores.contiguous()
+    with untouched(method, seen):
+        scores = method.score_pass(seen, extra)
+    return checked(method, scores, (seen.keys.shape[0], stop - start))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from harness.engine.adapter import LanguageModel
 from harness.engine.context import BLOCK_BYTES, Context, Prefix, Scored
 from harness.engine.dense_forward import DenseRun
-from harness.engine.prefill import ScoreBook
+from harness.engine.prefill import ScoreBook, without_writers
 from methods.base import Method, Observation
 
 
@@ -31,10 +32,16 @@ def score_in_view(
     """
     if not prefix.cached:
         return Scored(prefix, {method: torch.empty(lm.info.layers, lm.info.kv_heads, 0) for method in methods})
-    book = ScoreBook(methods)
     joined = Context((*prefix.context.ids, *question), prefix.context.prefix)
 
-    def observe(seen: Observation) -> None:
+    def scored(book: ScoreBook) -> Scored:
+        run = DenseRun(lm, prefix, prefix.cached, joined.seed(seed), block_bytes, partial(observe, book))
+        with run.engaged():
+            lm.forward(torch.tensor([question], device=lm.device), prefix.cached, run)
+        scores = book.stacked(lm.info.kv_heads, len(joined.ids))
+        return Scored(prefix, {m: of[:, :, : prefix.cached].contiguous() for m, of in scores.items()}, book.failed)
+
+    def observe(book: ScoreBook, seen: Observation) -> None:
         before = prefix.shown[seen.layer]
         whole = replace(
             seen,
@@ -44,8 +51,4 @@ def score_in_view(
         )
         book.observe(whole)
 
-    run = DenseRun(lm, prefix, prefix.cached, joined.seed(seed), block_bytes, observe)
-    with run.engaged():
-        lm.forward(torch.tensor([question], device=lm.device), prefix.cached, run)
-    scores = book.stacked(lm.info.kv_heads, len(joined.ids))
-    return Scored(prefix, {m: of[:, :, : prefix.cached].contiguous() for m, of in scores.items()}, book.failed)
+    return without_writers(methods, scored)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness.engine.adapter import LanguageModel
 from harness.engine.batch import Batch
-from harness.engine.context import check_positions
+from harness.engine.context import Failure, check_positions
 from harness.engine.masked_decode import MaskedRun
 from harness.engine.oom_batching import in_groups
 
@@ -28,12 +28,15 @@ class Reading(NamedTuple):
     same   bool ``[n]``: whether the most likely token is the full cache's
     nll    float64 ``[n]``: -log p of the given token
     kept   pairs that the variant sees when it predicts each token, over layers and heads
+    bound, failure   as of :class:`harness.engine.decode.Answer`; the figures of a failed one mean nothing
     """
 
     kl: Tensor
     same: Tensor
     nll: Tensor
     kept: tuple[int, ...]
+    bound: bool = False
+    failure: Failure | None = None
 
 
 class Readings(NamedTuple):
@@ -59,8 +62,12 @@ def read_all(batch: Batch, question: Sequence[int], target: Sequence[int]) -> Re
     def read(group: Sequence[int]) -> list[Reading]:
         own = everyone.rows(group if group[0] == 0 else [0, *group])  # a row is compared with the full cache beside it
         kept = own.keep.flatten(1).sum(dim=1).tolist()
-        compared = _compare_all(MaskedRun(own, fed), kept, question, target)
-        return [Reading(*parts) for parts in zip(*compared[:3], compared[3], strict=True)][-len(group) :]
+        run = MaskedRun(own, fed)
+        compared = _compare_all(run, kept, question, target)
+        failed = {row: failure for evictor in run.evictors for row, failure in evictor.failed().items()}
+        bound = {row for evictor in run.evictors for row in evictor.bound_rows()}
+        parts = enumerate(zip(*compared[:3], compared[3], strict=True))
+        return [Reading(*figures, row in bound, failed.get(row)) for row, figures in parts][-len(group) :]
 
     readings = in_groups(read, first_of, batch.at_once)
     return Readings(readings[same[0]], [readings[place] for place in same[1:]])

@@ -25,7 +25,7 @@ from harness.evaluation.keep_masks import Masks
 from harness.evaluation.pruned_context import batch_of
 from harness.evaluation.query_aware_masks import QuestionMasks, later_methods, once_methods
 from harness.models import truncation
-from harness.models.prompts import Prompts, cut
+from harness.models.prompts import Prompts, Split, cut
 from harness.results.schema import Line
 from harness.results.score_histograms import Histogram
 
@@ -41,6 +41,13 @@ class Item(NamedTuple):
 
     benchmark: Benchmark
     sample: Sample
+
+
+class Prompt(NamedTuple):
+    """A sample as the model reads it."""
+
+    item: Item
+    split: Split
 
 
 class Ask(NamedTuple):
@@ -91,27 +98,30 @@ class Evaluator:
         """The missing lines, sample by sample, variants in their planned order. Samples on one context must be
         neighbours; they share its prefill. ``masks`` is given the masks right after the prefill of each sample of
         ``masked`` whose prompt fits, before its lines."""
-        for _, neighbours in itertools.groupby(items, key=self._cache_key):
+        for _, neighbours in itertools.groupby(map(self._prompt, items), key=self._cache_key):
             group = list(neighbours)
             lines = self._context(group, histogram or (lambda row: None), masks or (lambda *made: None))
-            several = bool(group[0].benchmark.query_modes)
-            yield from number_questions([item.sample for item in group], lines) if several else lines
+            several = bool(group[0].item.benchmark.query_modes)
+            yield from number_questions([item.sample for item, _ in group], lines) if several else lines
 
-    def _cache_key(self, item: Item) -> tuple[str, str, bool, str, int | None]:
-        sample = item.sample
+    def _prompt(self, item: Item) -> Prompt:
+        most = self.lm.max_positions
+        return Prompt(item, truncation.fitted(self.prompts, item.sample, most, self.query_aware, self.stop_ids))
+
+    def _cache_key(self, prompt: Prompt) -> tuple[str, str, str, Context]:
+        """What prompts that share a prefill have in common. A question whose first token takes a character of the
+        context has a context of its own."""
+        sample = prompt.item.sample
         own = sample.sample_id if self.query_aware else ""  # the question is part of what is pruned
-        room = truncation.room(self.prompts, sample, self.lm.max_positions)  # and this of how a document is cut
-        return item.benchmark.name, sample.context_id, sample.chat_template, own, room
+        return prompt.item.benchmark.name, sample.context_id, own, prompt.split.context
 
-    def _context(self, group: list[Item], histogram: HistogramSink, masks: MaskSink) -> Iterator[Line]:
+    def _context(self, group: list[Prompt], histogram: HistogramSink, masks: MaskSink) -> Iterator[Line]:
         """The missing lines of all samples on one context."""
-        missing = [self._missing(item) for item in group]
-        if not any(missing) and self.masked.isdisjoint(item.sample.sample_id for item in group):
+        missing = [self._missing(item) for item, _ in group]
+        if not any(missing) and self.masked.isdisjoint(item.sample.sample_id for item, _ in group):
             return
-        asks = [Ask(item, self._question(item.sample), own) for item, own in zip(group, missing, strict=True)]
-        context = truncation.fitted(
-            self.prompts, group[0].sample, self.lm.max_positions, self.query_aware, self.stop_ids
-        )
+        asks = [Ask(one.item, self._question(one), own) for one, own in zip(group, missing, strict=True)]
+        context = group[0].split.context
         fitting = []
         for ask in asks:
             if failure := self._too_long(ask, context):
@@ -139,10 +149,10 @@ class Evaluator:
     def _keys(self, item: Item, planned: Planned) -> list[tuple[str, str, int]]:
         return [(item.sample.sample_id, planned.variant.label, n) for n in range(item.sample.rollouts)]
 
-    def _question(self, sample: Sample) -> Question:
-        question = "" if self.query_aware else sample.question
+    def _question(self, prompt: Prompt) -> Question:
+        sample = prompt.item.sample
         return Question(
-            self.prompts.question(question, sample.answer_prefix, sample.chat_template),
+            prompt.split.question,
             sample.max_new_tokens,
             self.stop_ids,
             lambda ids: bool(sample.stop) and any(mark in self.prompts.decode(ids) for mark in sample.stop),
@@ -207,10 +217,13 @@ class Evaluator:
         text = cut(self.prompts.decode(answer.ids), sample.stop)
         fields = {
             "prediction": text,
-            "finish_reason": answer.finish_reason,
+            "finish_reason": None if answer.failure else answer.finish_reason,
             "generated_tokens": len(answer.ids),
+            **({"bound_by": "protection"} if answer.bound else {}),
             **accounting(keep, len(ask.question.ids), answer.kept),
         }
+        if answer.failure is not None:
+            return {**fields, **answer.failure._asdict()}
         if answer.finish_reason == "nan":
             return {**fields, "status": "nan", "reason": teacher_forced.BROKEN}
         score = benchmark.score(sample, after_thought(text, True) if planned.variant.thinking else text)
@@ -265,6 +278,7 @@ class Evaluator:
             "length": sample.length,
             "rollout": rollout,
             "prompt_cut": context.cut > 0,
+            **({"uncut_tokens": len(context.ids) + context.cut, "cut_at": context.cut_at} if context.cut else {}),
             "context_tokens": len(context.ids),
             "max_new_tokens": sample.max_new_tokens,
             "sampling": sample.sampling,

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import NamedTuple
 
+from harness.analysis.run_reader import Reading
 from harness.analysis.summary import summarise
 from harness.engine.adapter import LanguageModel
 from harness.errors import HarnessError
 from harness.evaluation.evaluator import Evaluator
 from harness.evaluation.job import Job
 from harness.evaluation.mask_recorder import MaskKeeper
+from harness.evaluation.provenance import versions
 from harness.evaluation.run_record import item_rows, method_hashes, run_record
 from harness.models import loading
 from harness.models.prompts import stop_ids
@@ -70,11 +72,11 @@ def _execute(job: Job, folder: RunFolder, progress: Progress) -> Outcome:
         if keeper.lacking:
             _add_masks(job, folder, lines, keeper, stale)
         return Outcome(folder, summary, True, stale, keeper.notes)
-    lm = loading.load_model(job.config.model, job.device, job.dtype)
+    lm = loading.load_model(job.config.model, job.device, job.dtype, job.commit)
     if fresh:  # only now, so that a damaged model leaves no folder, and no old run is dropped for it
         _start(job, folder)
     else:
-        folder.restore_items(list(item_rows(job.items)))
+        folder.restore_items(list(item_rows(job)))
     folder.asked_for_masks(job.config.store_masks)
     keeper = MaskKeeper(folder.path, job.prompts, job.items, job.config.store_masks, lines)
     evaluator = _evaluator(job, lm, lines, keeper)
@@ -116,7 +118,7 @@ def _add_masks(job: Job, folder: RunFolder, lines: Sequence[Line], keeper: MaskK
             f"{folder.path} was made with other method code ({', '.join(stale)}), so masks made now would not be those "
             "of its answers; leave --store-masks out, or run with --force to start over"
         )
-    lm = loading.load_model(job.config.model, job.device, job.dtype)
+    lm = loading.load_model(job.config.model, job.device, job.dtype, job.commit)
     folder.asked_for_masks(job.config.store_masks)
     made = list(_evaluator(job, lm, lines, keeper).run(job.items, masks=keeper.keep))
     assert not made  # no line was missing
@@ -143,7 +145,7 @@ def _check_place(job: Job, folder: RunFolder) -> None:
 
 def _start(job: Job, folder: RunFolder) -> None:
     try:
-        folder.start(run_record(job), list(item_rows(job.items)))
+        folder.start(run_record(job), list(item_rows(job)))
     except OSError as error:
         raise HarnessError(f"--out {job.config.out} cannot be written to: {error}") from error
 
@@ -161,11 +163,35 @@ def _present(job: Job, folder: RunFolder) -> list[Line]:
             f"{folder.path} holds an incomplete run ({len(lines)} of {job.expected} lines); "
             "add --resume to continue or --force to start over"
         )
+    if len(lines) < job.expected:
+        _check_same_setup(job, folder)
     if stale and len(lines) < job.expected:  # a run must not be made half by one code and half by another
         raise HarnessError(
             f"{folder.path} was started with other method code ({', '.join(stale)}); run with --force to start over"
         )
     return lines
+
+
+def _check_same_setup(job: Job, folder: RunFolder) -> None:
+    """The lines that are still to be made must be made as those that are there: by the same packages, from the same
+    prompts."""
+    then, now = folder.run().versions, versions()
+    other = [f"{name} {then[name]} (now {now[name]})" for name in now if then.get(name, now[name]) != now[name]]
+    if other:
+        raise HarnessError(
+            f"{folder.path} was started with {', '.join(other)}; install those versions to go on, or run with --force "
+            "to start over"
+        )
+    try:
+        before = {item.sample_id: item.rendered_hash for item in Reading(folder, folder.run()).items.values()}
+    except HarnessError:  # they are restored, and were of these samples: the folder's name says so
+        return
+    changed = [row.sample_id for row in item_rows(job) if before.get(row.sample_id) not in (None, row.rendered_hash)]
+    if changed:
+        raise HarnessError(
+            f"{folder.path} was started with other prompts for {len(changed)} of its samples, such as {changed[0]}: "
+            "the chat template has changed; run with --force to start over"
+        )
 
 
 def _stale(job: Job, folder: RunFolder) -> tuple[str, ...]:

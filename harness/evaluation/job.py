@@ -11,18 +11,19 @@ import benchmarks.registry
 from benchmarks.base import Benchmark, Request, Sample, check_reachable, content_hash
 from benchmarks.fidelity.benchmark import resolve_fidelity
 from harness.analysis.summary import facts_of
-from harness.config import query_modes, thinking
+from harness.config import query_modes
 from harness.config.grid import plan
 from harness.config.run_config import RunConfig
 from harness.config.variants import Plan
-from harness.engine.adapter import describe
+from harness.engine.adapter import describe, max_positions
 from harness.errors import HarnessError
 from harness.evaluation import provenance
 from harness.evaluation.evaluator import Item, sampling_of
 from harness.files import check_folder
-from harness.models import loading, truncation
+from harness.models import loading, thinking, truncation
+from harness.models.identity import commit_of
 from harness.models.known_models import EMBEDDED
-from harness.models.prompts import Prompts
+from harness.models.prompts import Prompts, prints_date
 from harness.results.run_folder import RunFolder
 from harness.results.schema import Facts
 from methods.registry import load_plugin, unknown
@@ -49,13 +50,17 @@ class Job:
     max_positions: int
     #: what the benchmarks say of what is requested
     notes: tuple[str, ...] = ()
+    #: of a hub model: the commit that configuration, tokenizer and weights are of
+    commit: str | None = None
 
     @property
     def configuration(self) -> dict[str, Any]:
         """What makes two runs the same; the folder's name comes from it."""
         return {
             "model": loading.short_name(self.config.model),
-            "model_files": loading.files_hash(self.config.model),
+            "model_files": loading.local_hash(self.config.model),
+            **({"model_commit": self.commit} if self.commit else {}),
+            **({"template_date": self.prompts.today.isoformat()} if prints_date(self.prompts.tokenizer) else {}),
             "variants": [p.variant.fields() for p in self.plan.planned],
             "benchmarks": sorted({item.benchmark.name for item in self.items}),
             "lengths": list(dict.fromkeys(item.sample.length for item in self.items)),
@@ -98,11 +103,12 @@ def resolve(config: RunConfig) -> Job:
     for benchmark in wanted:
         benchmark.check(requests[benchmark.name])
     model = loading.config_of(config.model)
-    most = int(model.get_text_config().max_position_embeddings)
+    most = max_positions(model)
     _check_lengths(config, most)
     device = loading.pick_device(config.device)
     dtype = str(loading.pick_dtype(config.dtype, device)).removeprefix("torch.")
-    tokenizer = loading.load_tokenizer(config.model)
+    commit = None if config.model in EMBEDDED else commit_of(config.model)
+    tokenizer = loading.load_tokenizer(config.model, commit)
     thinks = thinking.resolve(config.thinking, wanted, tokenizer, config.model)
     settled = {"phase": phase, "thinking": "on" if thinks else "off", "query_mode": modes}
     planned = plan(config.model_copy(update=settled), describe(model, config.model))
@@ -119,7 +125,7 @@ def resolve(config: RunConfig) -> Job:
     _check_one_prompt(planned, items, prompts, config.query_aware)
     limits = {name: asked.limit for name, asked in requests.items()}
     notes = tuple(note for benchmark in wanted for note in benchmark.notes(requests[benchmark.name]))
-    return Job(config, planned, prompts, items, limits, device, dtype, most, notes)
+    return Job(config, planned, prompts, items, limits, device, dtype, most, notes, commit)
 
 
 def _request_for(benchmark: Benchmark, config: RunConfig, wanted: list[Benchmark]) -> Request:
@@ -214,13 +220,10 @@ def _check_one_prompt(planned: Plan, items: list[Item], prompts: Prompts, query_
 
 
 def _ids(prompts: Prompts, sample: Sample, query_aware: bool) -> tuple[tuple[int, ...], ...]:
-    seen, asked = (sample.question, "") if query_aware else ("", sample.question)
-    context = prompts.context(sample.context + seen, sample.chat_template)
-    question = prompts.question(asked, sample.answer_prefix, sample.chat_template)
+    context, question, *_ = prompts.of(sample, query_aware=query_aware)
     return context.ids, (context.prefix,), context.suffix, question
 
 
 def _tokens(prompts: Prompts, sample: Sample, most: int) -> int:
-    context = truncation.fitted(prompts, sample, most)
-    asked = prompts.question(sample.question, sample.answer_prefix, sample.chat_template)
-    return len(context.ids) + len(asked) + sample.max_new_tokens
+    context, question, *_ = truncation.fitted(prompts, sample, most)
+    return len(context.ids) + len(question) + sample.max_new_tokens

@@ -103,4 +103,5 @@ def policy_of(planned: Planned) -> Policy | None:
         threshold=variant.level if kind == "threshold" else None,
         removed=Decimal(str(variant.level)) if kind == "removed" else None,
         keep_tokens=int(variant.level) if kind == "keep_tokens" else None,
+        spares_context=variant.phase == "decode",
     )

@@ -77,10 +77,10 @@ def _answers(items: Iterable[Item]) -> dict[str, Answers]:
     }
 
 
-def item_rows(items: Iterable[Item]) -> Iterator[schema.Item]:
+def item_rows(job: Job) -> Iterator[schema.Item]:
     """One line a sample: its references where it was not made from data of others, its texts where they may be
-    shipped."""
-    for benchmark, sample in items:
+    redistributed."""
+    for benchmark, sample in job.items:
         row: dict[str, Any] = {
             "sample_id": sample.sample_id,
             "context_id": sample.context_id,
@@ -88,6 +88,7 @@ def item_rows(items: Iterable[Item]) -> Iterator[schema.Item]:
             "subset": sample.subset,
             "length": sample.length,
             "prompt_hash": content_hash(sample.context, sample.question, sample.answer_prefix),
+            "rendered_hash": job.prompts.rendered_hash(sample),
         }
         if benchmark.shareable or sample.subset not in benchmark.needs_data:
             row |= {"references": list(sample.references), "all_classes": list(sample.all_classes)}

@@ -99,10 +99,14 @@ def read(batch: Batch, reference: Reference) -> list[Result] | Failure:
 
 
 def outcome(full: Sequence[Reading], own: Sequence[Reading]) -> dict[str, Any]:
-    """Score and metrics of one variant over the parts of a reference, or the status ``nan``.
+    """Score and metrics of one variant over the parts of a reference, or the status and reason of its failure.
 
     The 95th percentile is that of the sample's tokens, by linear interpolation.
     """
+    failure = next((one.failure for one in own if one.failure is not None), None)
+    bound = {"bound_by": "protection"} if any(one.bound for one in own) else {}
+    if failure is not None:
+        return {**bound, **failure._asdict()}
     kl, nll = (torch.cat([getattr(one, name) for one in own]) for name in ("kl", "nll"))
     if torch.isnan(kl).any() or torch.isnan(nll).any():
         return {"status": "nan", "reason": BROKEN}
@@ -116,4 +120,4 @@ def outcome(full: Sequence[Reading], own: Sequence[Reading]) -> dict[str, Any]:
         "nll": mean,
         "nll_full": of_full,
     }
-    return {"score": 100 * top1, "metrics": metrics}
+    return {**bound, "score": 100 * top1, "metrics": metrics}

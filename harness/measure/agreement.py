@@ -27,7 +27,7 @@ from harness.config.grid import plan
 from harness.config.run_config import RunConfig
 from harness.config.tool_configs import AgreementConfig
 from harness.config.variants import Planned
-from harness.engine.adapter import LanguageModel, describe
+from harness.engine.adapter import LanguageModel, describe, max_positions
 from harness.engine.context import BLOCK_BYTES, Prefix
 from harness.engine.decode import Question
 from harness.engine.dense_forward import DenseRun
@@ -68,7 +68,7 @@ def agreement(config: AgreementConfig) -> AgreementFigures:
     asked = RunConfig(method=names, budget=("head",), removed=(config.removed,), option=config.option)
     model = loading.config_of(config.model)
     if config.length:
-        check_lengths(config.length, int(model.get_text_config().max_position_embeddings), config.model)
+        check_lengths(config.length, max_positions(model), config.model)
     loading.pick_dtype(config.dtype, loading.pick_device(config.device))
     planned = plan(asked, describe(model, config.model))
     compared = [one for one in planned.planned if not one.method.is_control]
@@ -131,8 +131,7 @@ class _Comparison:
     def compare(self, sample: Sample) -> Tables:
         """The tables of one context."""
         lm, info = self.lm, self.lm.info
-        context = self.prompts.context(sample.context, sample.chat_template, self.stop)
-        ids = self.prompts.question(sample.question, sample.answer_prefix, sample.chat_template)
+        context, ids, *_ = self.prompts.of(sample, self.stop)
         question = Question(ids, sample.max_new_tokens, self.stop)
         needed = len(context.ids) + teacher_forced.longest(self.kind, sample, context, question)
         obstacle = lm.obstacle(len(context.ids), needed)

@@ -17,7 +17,7 @@ from harness.config.grid import plan
 from harness.config.run_config import RunConfig
 from harness.config.tool_configs import SamplesConfig, SweepConfig
 from harness.config.variants import Planned
-from harness.engine.adapter import LanguageModel, describe
+from harness.engine.adapter import LanguageModel, describe, max_positions
 from harness.engine.context import Context, check_positions
 from harness.engine.decode import Question, decode
 from harness.errors import HarnessError
@@ -57,7 +57,7 @@ class Sweep:
         lengths: Sequence[int] = (1,),
     ) -> None:
         config = loading.config_of(model)
-        check_lengths(lengths, int(config.get_text_config().max_position_embeddings), model)
+        check_lengths(lengths, max_positions(config), model)
         loading.pick_dtype(dtype, loading.pick_device(device))
         self.plan = plan(RunConfig(method=tuple(methods), removed=REMOVED), describe(config, model))
         loaded = loading.load(model, device, dtype)
@@ -77,8 +77,7 @@ class Sweep:
 
     def sample_prompt(self, sample: Sample, stop: frozenset[int]) -> Prompt:
         """A benchmark's sample, which may stop early."""
-        question = self.prompts.question(sample.question, sample.answer_prefix, sample.chat_template)
-        context = self.prompts.context(sample.context, sample.chat_template, stop)
+        context, question, *_ = self.prompts.of(sample, stop)
         return Prompt(context, Question(question, sample.max_new_tokens, stop))
 
     def shared(self, prompt: Prompt) -> Timing:

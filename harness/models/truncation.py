@@ -10,12 +10,10 @@ where it is more than question and answer take.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.base import Sample
-from harness.engine.context import Context
-from harness.models.prompts import Prompts
+from harness.models.prompts import Prompts, Split
 from methods.kvzip import KVzip
 
 #: tokens of the context that an extra pass repeats, and of its instruction and the template around it
@@ -24,37 +22,28 @@ CHUNK, AROUND = KVzip.chunk, 64
 LEAST = 64
 
 
-def room(prompts: Prompts, sample: Sample, most: int, query_aware: bool = False) -> int | None:
+def room(sample: Sample, whole: Split, most: int) -> int | None:
     """Tokens that a context may have in a model of ``most`` positions; None for a sample that is never cut."""
     if sample.cut_from is None:
         return None
-    asked = "" if query_aware else sample.question
-    question = prompts.question(asked, sample.answer_prefix, sample.chat_template)
     extra = AROUND + min(CHUNK, (most - AROUND) // 2)  # a context shorter than a chunk is repeated whole
-    return most - max(len(question) + sample.max_new_tokens, extra)
+    return most - max(len(whole.question) + sample.max_new_tokens, extra)
 
 
 def fitted(
     prompts: Prompts, sample: Sample, most: int, query_aware: bool = False, stop_ids: frozenset[int] = frozenset()
-) -> Context:
-    """A sample's context, cut if need be; whole where it may not be cut, or where too little would stay."""
-    seen = sample.question if query_aware else ""
-    whole = prompts.context(sample.context + seen, sample.chat_template, stop_ids)
-    left = room(prompts, sample, most, query_aware)
-    if left is None or len(whole.ids) <= left:
+) -> Split:
+    """A sample's prompt, its document cut if need be; whole where it may not be cut, or where too little would stay.
+    ``query_aware`` puts the question into the context."""
+    whole = prompts.of(sample, stop_ids, query_aware)
+    seen = len(sample.question) if query_aware else 0
+    left, ids = room(sample, whole, most), whole.context.ids
+    if sample.cut_from is None or left is None or len(ids) <= left:
         return whole
-    head = prompts.context(sample.context[: sample.cut_from], sample.chat_template)
-    start = _shared(head.ids, whole.ids)
-    stop = len(whole.ids) - _shared(prompts.encode(seen)[::-1], whole.ids[::-1])
-    keep = left - (len(whole.ids) - (stop - start))
+    start = whole.token_at(len(sample.context) - sample.cut_from + seen)
+    stop = whole.token_at(seen)
+    keep = left - (len(ids) - (stop - start))
     if keep < LEAST:
         return whole
-    first = start + (keep + 1) // 2
-    last = stop - keep // 2
-    return replace(whole, ids=whole.ids[:first] + whole.ids[last:], cut=last - first)
-
-
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many ids two sequences start with alike."""
-    pairs = zip(one, other, strict=False)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    first, last = start + (keep + 1) // 2, stop - keep // 2
+    return whole._replace(context=replace(whole.context, ids=ids[:first] + ids[last:], cut=last - first, cut_at=first))

@@ -5,20 +5,24 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from benchmarks.base import content_hash
 from harness.errors import HarnessError
-from harness.files import cache_folder, load, write_atomically
+from harness.files import load, write_atomically
 from harness.results import jsonl
 from harness.results.schema import SCHEMA_VERSION, Item, Line, Record, RunRecord, Summary, parsed
+
+try:
+    import fcntl
+except ImportError:  # a system without such locks
+    fcntl = None  # type: ignore[assignment]
 
 #: bytes of a file that are looked at at once
 _BLOCK = 1 << 20
@@ -158,20 +162,40 @@ def _writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def alone(folder: RunFolder) -> Iterator[None]:
-    """A lock outside the run folder, which holds results only; it goes with the process, however that ends."""
-    locks = cache_folder() / "locks"
-    lock = FileLock(locks / f"{content_hash(str(folder.path.resolve()))}.lock", timeout=0)
+    """One process at a time on a run folder, whatever cache folders the processes have: the folder itself is locked.
+    The lock goes with the process, however that ends. A folder that was made for it and stays empty is removed."""
+    path = folder.path
+    if path.exists() and not path.is_dir():  # nothing can be written there, which is found out later
+        yield
+        return
+    made = not path.exists()
     try:
-        locks.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise HarnessError(f"another process is writing to {folder.path}; wait for it, or stop it first") from None
+        path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise HarnessError(f"{locks} cannot be written to ({error}); set XDG_CACHE_HOME to another folder") from error
+        raise HarnessError(f"--out {path.parent} cannot be written to: {error.strerror or error}") from error
     try:
+        _lock(handle, path)
         yield
     finally:
-        lock.release()
+        if made:
+            with suppress(OSError):  # there are results in it
+                path.rmdir()
+        os.close(handle)
+
+
+def _lock(handle: int, path: Path) -> None:
+    try:
+        if fcntl is None:
+            raise OSError("this system has none")
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise HarnessError(f"another process is writing to {path}; wait for it, or stop it first") from None
+    except OSError as error:
+        print(
+            f"{path} lies on a file system without locks ({error.strerror or error}); start no second process on it",
+            file=sys.stderr,
+        )
 
 
 def _count(path: Path) -> int:

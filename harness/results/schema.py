@@ -146,7 +146,8 @@ class Line(VariantFields):
     (template prefix included) just before the first question token; ``removed_context`` is made of them.
     ``cached_pairs_total`` and ``kept_pairs_total`` are those of everything cached after the last step, and
     ``removed_total`` is made of them; ``removed_time_mean`` is the mean over steps. ``max_new_tokens`` is the answer
-    limit, ``sampling`` how tokens were sampled (None: greedy). Where benchmarks ask several questions of a context,
+    limit, ``sampling`` how tokens were sampled (None: greedy). A context whose middle was left out (``prompt_cut``) had
+    ``uncut_tokens``, and lost them at the place ``cut_at``. Where benchmarks ask several questions of a context,
     ``question_index`` is the question's place among them, from 0, and ``prefills_paid`` the prefills of the context
     that a deployment would pay for this answer (:func:`harness.config.query_modes.numbered`).
     """
@@ -167,6 +168,8 @@ class Line(VariantFields):
     reason: str | None = None
     finish_reason: Literal["stop", "length", "nan"] | None = None
     prompt_cut: bool = False
+    uncut_tokens: Count | None = None
+    cut_at: Count | None = None
     bound_by: Literal["protection"] | None = None
     context_tokens: Count
     generated_tokens: Count = 0
@@ -194,7 +197,10 @@ class Line(VariantFields):
 
 
 class Item(Record):
-    """A row of ``items.jsonl``: a sample. Texts and references are there where they may be redistributed."""
+    """A row of ``items.jsonl``: a sample. Texts and references are there where they may be redistributed.
+
+    ``prompt_hash`` is of its texts, ``rendered_hash`` of what the chat template made of them.
+    """
 
     sample_id: Name
     context_id: Name
@@ -202,6 +208,7 @@ class Item(Record):
     subset: Name
     length: Count | None
     prompt_hash: Hash
+    rendered_hash: Hash | None = None
     references: list[str] = []
     all_classes: list[str] = []
     context: str = ""
@@ -214,10 +221,16 @@ class Item(Record):
 
 
 class Configuration(Record):
-    """What decides a run's lines: its hash is in the folder's name."""
+    """What decides a run's lines: its hash is in the folder's name.
+
+    ``model_files`` is the hash of a local model's content, ``model_commit`` that of a hub model; ``template_date`` is
+    the date that a chat template which prints one was told.
+    """
 
     model: Name
     model_files: Hash | None = None
+    model_commit: Name | None = None
+    template_date: Name | None = None
     variants: Annotated[list[VariantFields], Field(min_length=1, max_length=100_000)]
     benchmarks: list[Name]
     lengths: list[Count | None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.engine.adapter import describe
+from harness.engine.adapter import describe, max_positions
 from harness.errors import HarnessError
 from harness.files import check_folder
 from harness.models import loading
@@ -84,7 +84,7 @@ def _check(model: str, kind: str, out: Path, features: str, documents: int | Non
     check_folder(out)
     config = loading.config_of(model)
     needed_shape(describe(config, model), kind, features)
-    positions, longest = int(config.get_text_config().max_position_embeddings), 2 * sizes.window[1]
+    positions, longest = max_positions(config), 2 * sizes.window[1]
     if positions <= longest:
         raise HarnessError(
             f"model {model!r} has {positions} positions; training needs more than {longest}, "

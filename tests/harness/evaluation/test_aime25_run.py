@@ -15,8 +15,8 @@ import pytest
 import benchmarks.registry
 from benchmarks.base import Request, Sample, Score, Text
 from harness.models import loading
-from tests.harness.config.test_thinking import ALWAYS, SWITCH
 from tests.harness.driving import Ran, Runs
+from tests.harness.models.test_thinking import SWITCH
 from tests.harness.toys import Toy, toy_sample
 
 pytestmark = pytest.mark.usefixtures("toys")
@@ -200,9 +200,8 @@ def test_bad_flags_are_refused(
         ),
         ("", ("--benchmark", "boxer"), "a sampling temperature must be above 0, got 0.0"),
         (SWITCH, ("--benchmark", "toy", "--thinking", "on"), "toy forces the start of the answer"),
-        (ALWAYS + "{# </think> #}", (), "opens a thought in every prompt"),
     ],
-    ids=["rollouts", "temperature", "forced start", "always thinks"],
+    ids=["rollouts", "temperature", "forced start"],
 )
 def test_what_sampling_and_thinking_do_not_go_with_is_refused(
     aime: Callable[..., Ran],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ import torch
 from harness.evaluation import execute, provenance
 from harness.results.run_folder import RunFolder
 from tests.harness.driving import QUICK, ROOT, Ran, Runs, contents, shorten
+from tests.harness.toys import Toy
 
 pytestmark = pytest.mark.usefixtures("toys")
 
@@ -161,11 +164,42 @@ def test_stopping_a_run_says_how_to_go_on(runs: Runs) -> None:
     assert runs.rows() == []
 
 
-def test_two_processes_never_write_the_same_folder(runs: Runs, made: Ran) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_end_says_how_to_continue(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, signum: signal.Signals
+) -> None:
+    def end(*_: Any) -> None:
+        os.kill(os.getpid(), signum)
+
+    before = signal.getsignal(signum)
+    with monkeypatch.context() as patched:
+        patched.setattr(Toy, "score", end)
+        told = runs(*QUICK)
+    assert (told.code, told.err.splitlines()[-1]) == (
+        128 + signum,
+        f"stopped by {signum.name}; continue with the same command and --resume (without --force)",
+    )
+    assert signal.getsignal(signum) == before
+    assert runs(*QUICK, "--resume").code == 0
+
+
+def test_two_processes_never_write_the_same_folder(
+    runs: Runs, made: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with execute.alone(RunFolder(runs.folder)):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))  # they need not share a cache folder
         for more in ((), ("--force",), ("--resume",)):
             refused(runs, f"another process is writing to {runs.folder}", *more)
     assert runs(*QUICK, "--force").code == 0
+
+
+def test_a_file_system_without_locks_is_told_of_and_used(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    told = runs(*QUICK)
+    assert (told.code, "on a file system without locks (No locks available); start no second" in told.err) == (0, True)
 
 
 #: ends its own process, without any warning, on the answer that KILL_AT counts
@@ -245,3 +279,17 @@ def test_a_plugins_method_has_lines_and_a_hash_of_its_own(runs: Runs, plugin: Pa
     stopped = runs(*FLAGS, "--resume")
     assert (stopped.code, "started with other method code" in stopped.err) == (2, True)
     assert runs(*FLAGS, "--force").code == 0
+
+
+@pytest.mark.parametrize(
+    ("busy", "flags", "warned"), [(1.0, (), True), (0.0, (), False), (9.0, ("--threads", 1), False)]
+)
+def test_cores_that_are_busy_are_told_of(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, busy: float, flags: tuple[Any, ...], warned: bool
+) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setattr("harness.cli.evaluate.load_average", lambda: busy * len(os.sched_getaffinity(0)))
+    told = runs(*QUICK, *flags)
+    assert (told.code, "give each its share with --threads" in told.err) == (0, warned)
+    assert torch.get_num_threads() == (1 if flags else before)
+    torch.set_num_threads(before)

@@ -18,7 +18,7 @@ from harness.errors import HarnessError
 from harness.files import cache_folder
 from harness.models import embedded, loading
 from harness.models.known_models import EMBEDDED, Package
-from harness.models.loading import files_hash, pick_device, pick_dtype, short_name
+from harness.models.loading import local_hash, pick_device, pick_dtype, short_name
 from tests.harness.toys import save_model
 
 NAME = "small"
@@ -54,7 +54,7 @@ def converted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         target.mkdir()
         (target / "config.json").write_text("{}", encoding="utf-8")
 
-    monkeypatch.setattr(embedded, "_convert", convert)
+    monkeypatch.setattr(embedded, "convert", convert)
     return seen
 
 
@@ -161,7 +161,7 @@ def test_a_conversion_that_is_stopped_leaves_nothing(
         (target / "model.safetensors").write_text("half", encoding="utf-8")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(embedded, "_convert", stop)
+    monkeypatch.setattr(embedded, "convert", stop)
     with pytest.raises(KeyboardInterrupt):
         embedded.fetch(NAME)
     assert list((cache_folder() / "models").iterdir()) == []
@@ -179,7 +179,7 @@ def test_a_conversion_that_another_process_finished_first_is_used(
         place.mkdir()
         (place / "config.json").write_text("theirs", encoding="utf-8")
 
-    monkeypatch.setattr(embedded, "_convert", late)
+    monkeypatch.setattr(embedded, "convert", late)
     assert (embedded.fetch(NAME) / "config.json").read_text("utf-8") == "theirs"
     assert [path.name for path in (cache_folder() / "models").iterdir()] == [embedded.place_of(NAME).name]
 
@@ -251,13 +251,13 @@ def test_a_model_is_loaded_in_the_dtype_asked_for(model_folder: Path) -> None:
 def test_a_folder_is_called_by_its_own_name_and_known_by_its_files(tmp_path: Path) -> None:
     first, second = (save_model(tmp_path / side / "tiny") for side in "ab")
     assert short_name(str(first)) == short_name(f"{second}/") == "tiny"
-    assert files_hash(str(first)) == files_hash(f"{second}/")
+    assert local_hash(str(first)) == local_hash(f"{second}/")
     (second / "notes.txt").write_text("no part of the model", encoding="utf-8")
-    assert files_hash(str(first)) == files_hash(str(second))
+    assert local_hash(str(first)) == local_hash(str(second))
     (second / "generation_config.json").write_text('{"eos_token_id": 3}', encoding="utf-8")
-    assert files_hash(str(first)) != files_hash(str(second))
+    assert local_hash(str(first)) != local_hash(str(second))
 
 
 @pytest.mark.parametrize("name", ["smollm2-135m", "some/model"])
 def test_other_models_are_known_by_their_names(name: str) -> None:
-    assert (short_name(name), files_hash(name)) == (name, None)
+    assert (short_name(name), local_hash(name)) == (name, None)

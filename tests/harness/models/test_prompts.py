@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import string
+from datetime import date
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from harness.engine.context import Context
 from harness.errors import HarnessError
 from harness.models.loading import Loaded
-from harness.models.prompts import BORDER, Prompts, cut, stop_ids
+from harness.models.prompts import BORDER, Prompts, cut, prints_date, stop_ids
 
 MARKS = ["<s>", "</s>", "<|user|>", "<|bot|>", "<|end|>"]
 CHAT = (
@@ -49,7 +60,8 @@ def whole(tokenizer: Any, message: str, answer_prefix: str = "") -> list[int]:
 
 
 def split(prompts: Prompts, context: str, question: str, answer_prefix: str = "", **more: bool) -> list[int]:
-    return [*prompts.context(context, **more).ids, *prompts.question(question, answer_prefix, **more)]
+    found = prompts.split(context, question, answer_prefix, **more)
+    return [*found.context.ids, *found.question]
 
 
 @pytest.mark.parametrize("template", [PLAIN, TRIMMING])
@@ -95,6 +107,80 @@ def test_a_token_that_straddles_the_border_of_the_template_counts_as_the_templat
     assert len(made.ids) == 5 and made.prefix == 3  # <s>, the user's mark, ":a" | "bc", "d"
 
 
+STORY = "The grass is green.\n\nThe sky is blue.  What colour\tis the grass?\n"
+
+
+def metaspace() -> PreTrainedTokenizerFast:
+    """As Llama 2's: a blank in front of every text, blanks inside tokens, no splitting into words first."""
+    backend = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    trainer = trainers.BpeTrainer(vocab_size=120, special_tokens=["<unk>", *MARKS], show_progress=False)
+    backend.train_from_iterator([STORY, STORY.upper(), "[INST] [/INST]", string.printable], trainer)
+    made = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>")
+    made.chat_template = "{{ bos_token }}{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}"
+    return made
+
+
+def pairs_of_letters() -> PreTrainedTokenizerFast:
+    """Two characters a token, so that every other border falls into a token."""
+    tokenizer = letters(PLAIN)
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]{1,2}"), "isolated")
+    return tokenizer
+
+
+@pytest.mark.parametrize("make", [metaspace, pairs_of_letters, letters])
+@pytest.mark.parametrize("chat_template", [True, False])
+def test_wherever_the_border_falls_the_ids_are_those_of_the_whole_message(make: Any, chat_template: bool) -> None:
+    tokenizer = make()
+    prompts = Prompts(tokenizer)
+    ids = whole(tokenizer, STORY, " It is") if chat_template else tokenizer.encode(STORY + " It is")
+    for place in range(len(STORY) + 1):
+        context, question = STORY[:place], STORY[place:]
+        assert split(prompts, context, question, " It is", chat_template=chat_template) == ids
+        found = prompts.split(context, question, " It is", chat_template)
+        assert max(found.ends, default=0) <= found.border, "no character of the question is cached"
+
+
+def test_a_question_tokenised_by_itself_would_have_got_a_blank_that_the_message_lacks() -> None:
+    tokenizer = metaspace()
+    prompts = Prompts(tokenizer)
+    context, question = "The grass is green.\n", "What colour?"
+    asked = prompts.split(context, question, chat_template=False).question
+    assert asked != tuple(prompts.encode(question))
+    assert tokenizer.decode(asked) == question and tokenizer.decode(prompts.encode(question)) == " " + question
+
+
+def test_the_token_at_a_character_counted_from_the_border_back() -> None:
+    found = Prompts(pairs_of_letters()).split("abcdefg", "hij", chat_template=False)
+    assert len(found.context.ids) == 4  # BOS, "ab", "cd", "ef"; "gh" is asked
+    assert [found.token_at(back) for back in (1, 2, 3, 4, 7)] == [4, 3, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("m['content'] }}{{ m['content']", "changes or repeats"),
+        ("raise_exception('roles must alternate')", "roles must alternate"),
+        ("m['content'] | nonsense", "nonsense"),
+        ("m['content'] }}{% if %}{{ ''", "TemplateSyntaxError"),
+        ("m['content'].missing.field", "UndefinedError"),
+    ],
+)
+def test_what_a_template_cannot_do_is_one_message(content: str, told: str) -> None:
+    with pytest.raises(HarnessError, match=told):
+        Prompts(letters(PLAIN.replace("m['content']", content))).split("a", "b")
+
+
+def test_a_template_that_prints_the_date_is_told_the_same_one_on_every_day() -> None:
+    dated = PLAIN.replace("{{ bos_token }}", "{{ bos_token }}{{ strftime_now('%d %b %Y') }}:")
+    prompts = Prompts(letters(dated))
+    assert prompts.tokenizer.decode(prompts.context("x").ids).startswith("<s>26 Jul 2024:")
+    other = Prompts(letters(dated), today=date(2025, 1, 31))
+    assert other.tokenizer.decode(other.context("x").ids).startswith("<s>31 Jan 2025:")
+    assert prints_date(letters(dated)) and not prints_date(letters(PLAIN)) and not prints_date(letters(None))
+
+
 @pytest.mark.parametrize("template", [PLAIN, TRIMMING])
 @pytest.mark.parametrize("text", ["The grass.", "  indented", "", " "])
 def test_the_prefix_is_the_templates_tokens_before_the_message(template: str, text: str) -> None:
@@ -106,12 +192,15 @@ def test_the_prefix_is_the_templates_tokens_before_the_message(template: str, te
 @pytest.mark.parametrize("template", [PLAIN, TRIMMING, None])
 @pytest.mark.parametrize("adds_bos", [True, False])
 @pytest.mark.parametrize("chat_template", [True, False])
-def test_bos_comes_once_and_first(template: str | None, adds_bos: bool, chat_template: bool) -> None:
+def test_bos_comes_once_and_first_where_the_template_or_the_tokenizer_adds_it(
+    template: str | None, adds_bos: bool, chat_template: bool
+) -> None:
     tokenizer = letters(template, adds_bos)
+    expected = bool(template and chat_template) or adds_bos  # this template prints BOS
     for context in ("some text", ""):
         ids = split(Prompts(tokenizer), context, "question", "answer", chat_template=chat_template)
-        assert ids[0] == tokenizer.bos_token_id
-        assert ids.count(tokenizer.bos_token_id) == 1
+        assert (ids[0] == tokenizer.bos_token_id) == expected
+        assert ids.count(tokenizer.bos_token_id) == int(expected)
 
 
 @pytest.mark.parametrize("chat_template", [True, False])
@@ -162,7 +251,7 @@ def test_thinking_is_off_where_the_template_knows_it() -> None:
 
 @pytest.mark.parametrize("change", ["lower", "length", "reverse"])
 def test_a_template_that_changes_the_message_is_refused(change: str) -> None:
-    with pytest.raises(HarnessError, match="changes the user's message"):
+    with pytest.raises(HarnessError, match="changes or repeats the user's message"):
         Prompts(letters(PLAIN.replace("m['content']", f"m['content'] | {change}"))).context("x")
 
 

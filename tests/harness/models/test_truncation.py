@@ -38,7 +38,7 @@ def test_the_middle_of_the_document_is_left_out_and_nothing_else(
     sample = document(length, chat_template=chat_template).sample
     seen = sample.question if query_aware else ""
     whole = toy_prompts.context(sample.context + seen, chat_template)
-    found = truncation.fitted(toy_prompts, sample, MOST, query_aware)
+    found = truncation.fitted(toy_prompts, sample, MOST, query_aware).context
     before = len(toy_prompts.context(HEAD, chat_template).ids)
     after = len(ids(toy_prompts, seen))
     assert len(found.ids) == MOST - PASS and found.cut == len(whole.ids) - len(found.ids)
@@ -48,40 +48,39 @@ def test_the_middle_of_the_document_is_left_out_and_nothing_else(
     assert found.ids[:before] == toy_prompts.context(HEAD, chat_template).ids
     assert not after or found.ids[-after:] == ids(toy_prompts, seen)
     assert (found.prefix, found.suffix) == (whole.prefix, whole.suffix)
+    assert whole.ids[found.cut_at : found.cut_at + found.cut] == whole.ids[first : len(whole.ids) - last]
 
 
 def test_what_fits_stays_whole(toy_prompts: Prompts) -> None:
     used = len(toy_prompts.context(document(0).sample.context).ids)
     for length, cut in ((MOST - PASS - used, 0), (MOST - PASS - used + 1, 1)):
-        found = truncation.fitted(toy_prompts, document(length).sample, MOST)
+        found = truncation.fitted(toy_prompts, document(length).sample, MOST).context
         assert (found.cut, len(found.ids)) == (cut, MOST - PASS)
 
 
 def test_the_answer_has_its_room_where_it_takes_more_than_an_extra_pass(toy_prompts: Prompts) -> None:
     sample = document(800, max_new_tokens=300).sample
-    question = toy_prompts.question(sample.question, sample.answer_prefix)
     found = truncation.fitted(toy_prompts, sample, MOST)
-    assert len(found.ids) + len(question) + 300 == MOST
+    assert len(found.context.ids) + len(found.question) + 300 == MOST
 
 
 def test_a_large_model_keeps_room_for_kvzip_s_pass(toy_prompts: Prompts) -> None:
-    assert truncation.room(toy_prompts, document(10).sample, 8192) == 8192 - 2112
-    assert truncation.room(toy_prompts, document(10, max_new_tokens=8000).sample, 8192) == 8192 - 8000 - len(
-        toy_prompts.question(" number 0?", " It is")
-    )
+    for new, left in ((8, 8192 - 2112), (8000, 8192 - 8000 - len(toy_prompts.question(" number 0?", " It is")))):
+        sample = document(10, max_new_tokens=new).sample
+        assert truncation.room(sample, toy_prompts.of(sample), 8192) == left
 
 
 @pytest.mark.parametrize("changes", [{"cut_from": None}, {"max_new_tokens": 440}])
 def test_a_prompt_without_a_document_or_room_is_not_cut(toy_prompts: Prompts, changes: dict[str, Any]) -> None:
     sample = document(600, **changes).sample
-    assert truncation.fitted(toy_prompts, sample, MOST) == toy_prompts.context(sample.context)
+    assert truncation.fitted(toy_prompts, sample, MOST) == toy_prompts.of(sample)
 
 
 def test_a_token_across_the_border_belongs_to_the_instruction_or_to_the_document(toy_prompts: Prompts) -> None:
     text = "Several access codes are written down somewhere in these notes. " * 40
     for start in range(60, 75):  # in the middle of words too
         sample = some(1, context=text, cut_from=start)[0].sample
-        whole, found = toy_prompts.context(text), truncation.fitted(toy_prompts, sample, MOST)
+        whole, found = toy_prompts.context(text), truncation.fitted(toy_prompts, sample, MOST).context
         head = toy_prompts.decode(found.ids[found.prefix :][: len(ids(toy_prompts, text[:start])) + 40])
         assert text.startswith(head) and len(head) > start
         assert (

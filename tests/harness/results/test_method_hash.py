@@ -224,4 +224,4 @@ def test_hashes_that_committed_runs_recorded_are_those_of_todays_code() -> None:
             assert as_hashed_now(method, then) == current_hash(method, run["configuration"]["model"], options)
             recorded.add((method, then))
     earlier = yaml.safe_load((METHODS / "earlier_hashes.yaml").read_text())
-    assert {(method, then) for method, hashes in earlier.items() for then in hashes} == recorded
+    assert {(method, then) for method, hashes in earlier.items() for then in hashes} >= recorded

@@ -10,12 +10,12 @@ import pytest
 from tokenizers import AddedToken
 
 from benchmarks.base import Benchmark, Score
-from harness.config.thinking import ability, check_samples, resolve
 from harness.engine.decode import Answer
 from harness.errors import HarnessError
 from harness.evaluation import evaluator as runner
 from harness.evaluation.evaluator import Evaluator
 from harness.models.prompts import Prompts
+from harness.models.thinking import ability, check_samples, resolve
 from tests.harness.driving import evaluate, some
 from tests.harness.toys import TEMPLATE, Toy, toy_tokenizer
 
@@ -67,7 +67,7 @@ def test_what_a_template_can_do(template: str | None, added: bool, able: str) ->
         ("always", "auto", True, True),
         ("always", "on", True, True),
         ("tag", "auto", True, False),
-        ("tag", "on", True, True),
+        ("always", "off", True, False),
         ("none", "auto", True, False),
         ("none", "off", True, False),
     ],
@@ -81,8 +81,11 @@ def test_what_was_asked_becomes_a_fact(able: str, asked: str, thinker: bool, thi
 def test_what_a_template_cannot_do_is_refused() -> None:
     with pytest.raises(HarnessError, match=r"--thinking on: the chat template of 'm' has no end-of-thought tag"):
         resolve("on", [Thinker()], tokenizer(TEMPLATE), "m")
-    with pytest.raises(HarnessError, match=r"--thinking off: the chat template of 'm' opens a thought in every prompt"):
-        resolve("off", [Thinker()], tokenizer(ALWAYS, True), "m")
+    for deaf in (STRIPS, TEMPLATE.replace("{% for", "{% set ignored = enable_thinking %}{% for")):
+        with pytest.raises(
+            HarnessError, match=r"--thinking on: the chat template of 'm' gives the same prompt without"
+        ):
+            resolve("on", [Thinker()], tokenizer(deaf, added=True), "m")
     with pytest.raises(HarnessError, match=r"would be on for thinker alone, but a run has one setting: give on or off"):
         resolve("auto", [Thinker(), Toy()], tokenizer(SWITCH), "m")
     assert resolve("auto", [Thinker(), Toy()], tokenizer(TEMPLATE), "m") is False
@@ -104,11 +107,20 @@ def test_thinking_forbids_a_forced_start_of_the_answer() -> None:
         check_samples(True, [bare])
 
 
-def test_the_template_is_told() -> None:
-    asked = {on: Prompts(tokenizer(SWITCH), thinking=on) for on in (True, False)}
-    texts = {on: prompts.tokenizer.decode(prompts.question("q?", "")) for on, prompts in asked.items()}
-    assert (texts[True].count("</think>"), texts[False].count("</think>")) == (0, 1)
-    assert asked[True].context("c").ids == asked[False].context("c").ids
+@pytest.mark.parametrize(
+    ("template", "on", "off"),
+    [
+        (SWITCH, "", "<think>\n\n</think>\n\n"),
+        (SWITCH.replace("enable_thinking", "thinking"), "", "<think>\n\n</think>\n\n"),
+        (ALWAYS, "<think>\n", "<think>\n\n</think>\n\n"),
+        (ALWAYS.replace("<think>\n", "<think>"), "<think>", "<think>\n\n</think>\n\n"),
+    ],
+)
+def test_a_run_that_thinks_and_one_that_does_not_have_different_prompts(template: str, on: str, off: str) -> None:
+    asked = [Prompts(tokenizer(template), thinking=thinking).split("c", "q?", "So") for thinking in (True, False)]
+    texts = [tokenizer(template).decode(one.question) for one in asked]
+    assert texts == [f"q?<|end|>\n<|assistant|>\n{thought}So" for thought in (on, off)]
+    assert asked[0].context.ids == asked[1].context.ids
 
 
 @pytest.mark.parametrize("special", [True, False])

@@ -1,4 +1,4 @@
-"""Whether a run's model thinks before it answers: what the chat template supports, and what was requested."""
+"""Whether a run's model thinks before it answers: what the chat template can do, and what was requested."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any, Literal
 from benchmarks.base import Benchmark, Sample
 from benchmarks.thinking_tags import TAGS
 from harness.errors import HarnessError
+from harness.models.prompts import open_thought, rendered
 
-#: what a tokenizer's chat template can do: be told to think or not; open a thought whatever it is told; nothing, but
-#: there is an end-of-thought tag, so the model may think unasked; nothing
+#: what a tokenizer's chat template can do: be told to think or not; open a thought whatever it is told, which is closed
+#: at once where thinking is off (:class:`harness.models.prompts.Prompts`); nothing, but there is an end-of-thought
+#: tag, so the model may think unasked; nothing
 Ability = Literal["switch", "always", "tag", "none"]
 
 
@@ -18,34 +20,23 @@ def ability(tokenizer: Any) -> Ability:
     """Found by rendering the template both ways, and by the tags of :data:`benchmarks.thinking_tags.TAGS` in it."""
     if not tokenizer.chat_template:
         return "none"
-    on, off = (_prompt(tokenizer, thinking) for thinking in (True, False))
+    on, off = (rendered(tokenizer, "?", thinking) for thinking in (True, False))
     known = f"{tokenizer.chat_template}\n" + "\n".join(map(str, tokenizer.added_tokens_decoder.values()))
     if not any(end in known for _, end in TAGS):
         return "none"
     if on != off:
         return "switch"
-    return "always" if any(on.rfind(start) > on.rfind(end) for start, end in TAGS) else "tag"
-
-
-def _prompt(tokenizer: Any, thinking: bool) -> str:
-    turns = [{"role": "user", "content": "?"}]
-    return str(
-        tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, enable_thinking=thinking)
-    )
+    return "always" if open_thought(on) else "tag"
 
 
 def resolve(asked: str, wanted: Sequence[Benchmark], tokenizer: Any, model: str) -> bool:
     """``--thinking`` on, off or auto as a fact. Auto: on where the benchmark is one for it and the template can be told
-    to think, or always does. :class:`HarnessError` on what the template cannot do."""
+    to think, or always does. On is refused where it would change nothing in the prompt: :class:`HarnessError`."""
     able = ability(tokenizer)
-    if asked == "on" and able == "none":
+    if asked == "on" and able in ("none", "tag"):
+        lacks = "has no end-of-thought tag such as </think>" if able == "none" else "gives the same prompt without it"
         raise HarnessError(
-            f"--thinking on: the chat template of {model!r} has no end-of-thought tag such as </think>; "
-            "use --thinking off or auto, or another --model"
-        )
-    if asked == "off" and able == "always":
-        raise HarnessError(
-            f"--thinking off: the chat template of {model!r} opens a thought in every prompt; use --thinking on or auto"
+            f"--thinking on: the chat template of {model!r} {lacks}; use --thinking off or auto, or another --model"
         )
     if asked != "auto":
         return asked == "on"
