@@ -131,7 +131,7 @@ class Evaluator:
         wanted = [ask for ask in fitting if ask.missing or ask.item.sample.sample_id in self.masked]
         if not wanted:
             return
-        file_under = group[0].sample.sample_id
+        file_under = group[0].item.sample.sample_id
         prefilled = unless_out_of_memory(self._prefill, context, wanted, fitting[0].question, file_under)
         if isinstance(prefilled, Failure):
             for ask in wanted:
