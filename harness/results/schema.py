@@ -139,6 +139,10 @@ class VariantFields(Record):
         return [self.method] if self.level_kind == "none" else [self.method, self.budget]
 
 
+#: fields of a line that are left out where they are null
+RARE = ("uncut_tokens", "cut_at")
+
+
 class Line(VariantFields):
     """One sample x variant (x rollout) of ``samples.jsonl``.
 
@@ -183,6 +187,11 @@ class Line(VariantFields):
     removed_total: Share | None = None
     removed_time_mean: Share | None = None
     physical_bytes: Count | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Fields that most lines lack are not written as nulls, so that a line of an earlier release stays as it is."""
+        return {name: value for name, value in dump(self).items() if value is not None or name not in RARE}
 
     @model_validator(mode="after")
     def _levelled(self) -> Line:

@@ -282,7 +282,7 @@ def test_a_plugins_method_has_lines_and_a_hash_of_its_own(runs: Runs, plugin: Pa
 
 
 @pytest.mark.parametrize(
-    ("busy", "flags", "warned"), [(1.0, (), True), (0.0, (), False), (9.0, ("--threads", 1), False)]
+    ("busy", "flags", "warned"), [(1.5, (), True), (1.0, (), False), (9.0, ("--threads", 1), False)]
 )
 def test_cores_that_are_busy_are_told_of(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, busy: float, flags: tuple[Any, ...], warned: bool
