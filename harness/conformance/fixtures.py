@@ -226,8 +226,10 @@ class Bench:
 
     @cached_property
     def tau(self) -> float:
-        """A threshold in the middle of the method's scores."""
-        return float(torch.stack(self.scores(self.method, self.context)).median())
+        """A threshold in the middle of the method's scores that some fail: of scores of two values, the larger."""
+        scores = torch.stack(self.scores(self.method, self.context))
+        above = scores[scores > scores.min()]
+        return max(float(scores.median()), float(above.min())) if len(above) else float(scores.min())
 
     def shown(self, lm: LanguageModel, context: Context, asker: Method | None = None) -> Recorder:
         """What the layers of a model show of a context, and of the passes that ``asker`` asks for."""

@@ -49,6 +49,16 @@ def test_a_good_plugin_gets_a_table_and_exit_code_0(cli: Callable[..., Ran], tmp
     assert "0 failed" in done.out and "prunes in phase prefill only" in done.out
 
 
+@pytest.mark.parametrize("kept", [0.25, 0.75])
+def test_scores_of_two_values_pass(cli: Callable[..., Ran], tmp_path: Path, kept: float) -> None:
+    """Their median is one of the two; as a threshold the smaller would remove nothing."""
+    norms = "seen.values.float().norm(dim=-1)"
+    score = f"({norms} > {norms}.quantile({1 - kept}, dim=-1, keepdim=True)).float()"
+    done = cli("check-method", "mine", "--plugin", plugin(tmp_path, score))
+    assert (done.code, done.err) == (0, ""), done.out
+    assert "0 failed" in done.out
+
+
 def test_each_outcome_is_printed_before_the_next_check_runs(capsys: pytest.CaptureFixture[str]) -> None:
     suite = prepare("knorm")
 
