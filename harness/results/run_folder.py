@@ -206,6 +206,8 @@ def _count(path: Path) -> int:
                 ends += block.count(b"\n")
                 start = block.rfind(b"\n") + 1
                 tail = block[start:] if start else tail + block
+                if len(tail) > jsonl.MOST_LINE:  # joined block by block, a file without an end would take hours
+                    raise HarnessError(f"{path}, line {ends + 1} {jsonl.too_long(len(tail))}")
     except (OSError, EOFError, zlib.error) as error:
         raise HarnessError(f"{path} cannot be read: {error}") from error
     try:

@@ -13,13 +13,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from harness.results.jsonl import MOST_LINE, too_long
 from harness.results.run_folder import most_unpacked
 from harness.results.safe_text import quoted
 from harness.validation.file_tree import MB
 from harness.validation.findings import Finding, finding
 
-#: largest line; a context of 128,000 tokens has about half a million characters
-MOST_LINE = 4 * MB
 #: deepest nesting; a summary has 5 levels
 DEEPEST = 16
 #: whole numbers beyond this are no longer exact in other readers of JSON
@@ -153,7 +152,7 @@ def _without_end(name: str, data: bytes) -> Finding:
 
 def _row(line: bytes) -> dict[str, Any]:
     if len(line) > MOST_LINE:
-        raise Refused("long-line", f"has {len(line):,} bytes, of at most {MOST_LINE:,}")
+        raise Refused("long-line", too_long(len(line)))
     return _object_of(line.removesuffix(b"\n"))
 
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from harness.config.variants import Variant
 from harness.errors import HarnessError
 from harness.files import write_atomically
+from harness.results.jsonl import MOST_LINE
 from harness.results.run_folder import RunFolder, append_line
 from harness.results.schema import SCHEMA_VERSION, Line, RunRecord, Summary
 from harness.results.score_histograms import FILE, Histogram, HistogramWriter, read_histograms
@@ -210,3 +211,15 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_atomically(path, "new \ud800")
     assert path.read_text("utf-8") == "old"
+
+
+@pytest.mark.parametrize("name", ["samples.jsonl", "samples.jsonl.gz"])
+def test_a_line_without_an_end_is_refused_before_all_of_it_is_joined(folder: RunFolder, name: str) -> None:
+    fill(folder, [line(0)]).unlink()
+    row = json.dumps(line(1).model_dump()).encode() + b"\n"
+    data = row + b" " * (3 * MOST_LINE)
+    (folder.path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    with pytest.raises(HarnessError, match=rf"{name}, line 2 has 5,\d\d\d,\d\d\d bytes, of at most 4,194,304"):
+        folder.count()
+    with pytest.raises(HarnessError, match=rf"{name}, line 2: has 12,582,912 bytes, of at most 4,194,304"):
+        folder.lines()

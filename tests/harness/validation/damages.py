@@ -340,7 +340,7 @@ DAMAGES: dict[str, Damage] = {
     "nesting that can be read": Damage("nesting", OUT, text(RUN, '"dirty": false', '"dirty": ' + "[" * 99 + "]" * 99)),
     "half a character": Damage("surrogate", OUT, line(prediction="\ud800")),
     "half a character in run.json": Damage("surrogate", OUT, field("configuration", "model", to="\udfff")),
-    "a line of five megabytes": Damage("long-line", IN, row(prediction="long " * 2**20)),
+    "a line of five megabytes": Damage("long-line", OUT, row(prediction="long " * 2**20)),
     "run.json a list": Damage("schema", OUT, content(RUN, b"[1, 2]")),
     "run.json null": Damage("schema", OUT, content(RUN, b"null")),
     "summary a list": Damage("schema", IN, content(SUMMARY, b"[1, 2]")),
