@@ -21,7 +21,7 @@ def alarms(groups: Mapping[Place, PlaceLines], cells: Sequence[Cell], pairs: Ite
     ``truncated``        prompts that do not fit the model, which were not run
     ``prompt_cut``       prompts that lost their middle
     ``answer_limit``     answers that ran into their limit
-    ``failed``           lines with any other status that is not averaged
+    ``failed``           lines of other prompts whose status is not averaged: ``truncated`` if a pass does not fit
     ``off_level``        measured removed differs from the requested fraction by more than 0.05
     ``partial``          fewer subsets than the benchmark has
     """
@@ -66,7 +66,8 @@ def _beating(pairs: Sequence[Pair]) -> Iterator[Told]:
 
 def _not_run(lines: Sequence[Line]) -> Iterator[Told]:
     samples = len({line.sample_id for line in lines})
-    truncated = {line.sample_id for line in lines if line.status == "truncated"}
+    # where others ran the prompt, it fits: what does not is an extra pass of the method
+    truncated = {line.sample_id for line in lines} - {line.sample_id for line in lines if line.status != "truncated"}
     if truncated:
         yield "truncated", None, f"{len(truncated)} of {samples} prompts do not fit the model and were not run"
     cut = {line.sample_id for line in lines if line.prompt_cut}
@@ -74,7 +75,7 @@ def _not_run(lines: Sequence[Line]) -> Iterator[Told]:
         yield "prompt_cut", None, f"{len(cut)} of {samples} prompts were cut in the middle"
     failed: dict[str, Counter[str]] = {}
     for line in lines:
-        if line.status not in AVERAGED and line.status != "truncated":
+        if line.status not in AVERAGED and line.sample_id not in truncated:
             failed.setdefault(line.variant, Counter())[line.status] += 1
     for variant, counts in failed.items():
         told = ", ".join(f"{count} {status}" for status, count in counts.items())

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.results.schema import Facts
+from harness.config.variants import Variant
+from harness.results.schema import Facts, Line
 from tests.harness.made_runs import FULL, KNORM, KVZAP, both, lines_of, summary_of
 
 
@@ -36,12 +37,22 @@ def test_a_control_at_chance_raises_one() -> None:
 
 
 def test_truncated_and_cut_prompts_raise_one() -> None:
-    long = {"red": [None, *[80.0] * 11], "blue": [80.0] * 12}
-    truncated = [
-        ln.model_copy(update={"status": "truncated"} if ln.score is None else {}) for ln in lines_of(KNORM, long)
-    ]
-    assert alarms(GOOD, truncated) == [("truncated", None)]
+    control, pruned = truncated(FULL), truncated(KNORM)
+    assert alarms(control, pruned) == [("truncated", None)]
+    assert summary_of(control, pruned).alarms[0].text == "1 of 24 prompts do not fit the model and were not run"
     assert alarms(GOOD, lines_of(KNORM, both(80), prompt_cut=True)) == [("prompt_cut", None)]
+
+
+def truncated(variant: Variant) -> list[Line]:
+    """Lines of a variant whose first sample does not fit."""
+    lines = lines_of(variant, {"red": [None, *[80.0] * 11], "blue": [80.0] * 12})
+    return [one.model_copy(update={"status": "truncated"} if one.score is None else {}) for one in lines]
+
+
+def test_an_extra_pass_that_does_not_fit_is_its_methods_alarm() -> None:
+    """The prompt ran for the others, so that it is not said to be too long for the model."""
+    assert alarms(GOOD, truncated(KNORM)) == [("failed", KNORM.label)]
+    assert "1 truncated" in summary_of(GOOD, truncated(KNORM)).alarms[0].text
 
 
 def test_failed_lines_raise_one() -> None:
