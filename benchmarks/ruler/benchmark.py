@@ -59,7 +59,8 @@ class Ruler(Benchmark):
     and documents are shuffled for each sample (there: by one fixed permutation, so that a question's own document
     is at the same place in all samples); sentences are found by rules (:mod:`benchmarks.ruler.tasks.essays`). Of a
     HotpotQA question's ten documents the two with the answer are taken first, so that short lengths work; from ten
-    documents on there is no difference. Questions whose own documents do not fit are left out.
+    documents on there is no difference. Questions whose own documents do not fit are left out, and so are documents so
+    long that they would leave more than a quarter of the room free.
 
     With ``--data`` FILE: all finished rows of the file, or the first ``limit`` of each subset. They are
     not filtered by ``--length``: a single one is taken as their label, more are an error.
@@ -69,7 +70,7 @@ class Ruler(Benchmark):
     summary = "13 synthetic long-context tasks: needles, variable tracking, word counts, questions; at any length"
     paper = "https://arxiv.org/abs/2404.06654"
     licence = "Apache-2.0 (NVIDIA/RULER); qa_1 and qa_2 rows CC BY-SA 4.0; the essays are their author's"
-    version = "1"
+    version = "2"
     subsets = tuple(FAMILIES)
     needs_data = tuple(SOURCES)
     groups = CATEGORIES

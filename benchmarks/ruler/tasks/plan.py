@@ -12,6 +12,9 @@ from benchmarks.base import Text
 from benchmarks.lmeval_prompts import Templates
 from benchmarks.prompt_filling import largest_fit
 
+#: the share of the room that one long unit may leave free
+MOST_FREE = 0.25
+
 
 class Draft(NamedTuple):
     """The texts of one sample. The question ends with the space that separates it from the answer prefix."""
@@ -55,12 +58,14 @@ class Plan:
     unit    what n counts
     least   fewest units of a sample
     most    the number of units available, all used if there is room (as in RULER); None = unlimited
+    without the plan that lacks unit n, counted from 0, for units of uneven length; None where all are alike
     """
 
     build: Callable[[int], Draft]
     unit: str
     least: int
     most: int | None = None
+    without: Callable[[int], Plan] | None = None
 
 
 class Filler:
@@ -73,26 +78,41 @@ class Filler:
     def draw(self, plan: Plan) -> Draft:
         """The sample whose prompt fits the room and with one more unit would not.
 
+        A unit so long that it would leave much of the room free (:data:`MOST_FREE`) is passed over.
+
         The prompt is encoded as one text, without a chat template. Raises :class:`BenchmarkError` if the smallest
         sample does not fit. If the units run out below the length, the sample has them all, with a warning.
         """
         stream = self._stream
-        what = f"ruler {stream.subset} at {stream.length} tokens"
-
-        def cost(n: int) -> int:
-            if plan.most is not None and n > plan.most:
-                return stream.room + 1 + n - plan.most
-            return len(stream.text.encode(plan.build(n).prompt))
-
-        size = largest_fit(cost, stream.room, self._guess or self._first_guess(plan), plan.least, what)
+        size = self._largest(plan, self._guess or self._first_guess(plan))
+        while plan.without and size != plan.most and self._cost(plan, size) < (1 - MOST_FREE) * stream.room:
+            plan = plan.without(size)
+            size = self._largest(plan, size + 1)
         if size == plan.most:
             text = f"all {plan.most} {plan.unit}s together do not fill it; give more texts or a shorter --length"
-            warnings.warn(f"{what}: {text}", stacklevel=2)
+            warnings.warn(f"{self._what}: {text}", stacklevel=2)
         self._guess = size
         return plan.build(size)
 
+    @property
+    def _what(self) -> str:
+        return f"ruler {self._stream.subset} at {self._stream.length} tokens"
+
+    def _largest(self, plan: Plan, guess: int) -> int:
+        room = self._stream.room
+
+        def cost(n: int) -> int:
+            if plan.most is not None and n > plan.most:
+                return room + 1 + n - plan.most
+            return self._cost(plan, n)
+
+        return largest_fit(cost, room, guess, plan.least, self._what)
+
+    def _cost(self, plan: Plan, n: int) -> int:
+        return len(self._stream.text.encode(plan.build(n).prompt))
+
     def _first_guess(self, plan: Plan) -> int:
-        few, more = (len(self._stream.text.encode(plan.build(plan.least + extra).prompt)) for extra in (0, 20))
+        few, more = (self._cost(plan, plan.least + extra) for extra in (0, 20))
         return plan.least + (self._stream.room - few) * 20 // max(1, more - few)
 
 

@@ -12,7 +12,8 @@ from benchmarks.ruler.tasks.plan import Draft, Plan, Stream, join, lay
 def plan(stream: Stream, index: int) -> Plan | None:
     """The question ``index`` of the texts; None where its own documents do not fit, so that it is left out.
 
-    n counts documents. The question's own come first, then those near it, then any other; all n are shuffled.
+    n counts documents. The question's own come first, then those near it, then any other; all n are shuffled. One that
+    is so long that it would leave much of the room free is passed over.
     """
     corpus: Corpus = stream.source
     if index >= len(corpus.questions):
@@ -26,17 +27,22 @@ def plan(stream: Stream, index: int) -> Plan | None:
     mine = {*asked.own, *near}
     others = [number for number in range(len(corpus.documents)) if number not in mine]
     rng.shuffle(others)
-    ranked = [*asked.own, *near, *others]
 
-    def build(n: int) -> Draft:
-        chosen = [corpus.documents[number] for number in ranked[:n]]
-        stream.rng(index, "order").shuffle(chosen)
-        return draft(stream, chosen, asked.query, asked.answers)
+    def planned(ranked: Sequence[int]) -> Plan:
+        def build(n: int) -> Draft:
+            chosen = [corpus.documents[number] for number in ranked[:n]]
+            stream.rng(index, "order").shuffle(chosen)
+            return draft(stream, chosen, asked.query, asked.answers)
 
-    least = len(asked.own)
-    if len(stream.text.encode(build(least).prompt)) > stream.room:
+        def without(place: int) -> Plan:
+            return planned([*ranked[:place], *ranked[place + 1 :]])
+
+        return Plan(build, unit="document", least=len(asked.own), most=len(ranked), without=without)
+
+    plan = planned([*asked.own, *near, *others])
+    if len(stream.text.encode(plan.build(plan.least).prompt)) > stream.room:
         return None
-    return Plan(build, unit="document", least=least, most=len(ranked))
+    return plan
 
 
 def draft(stream: Stream, documents: Sequence[str], query: str, answers: Sequence[str]) -> Draft:

@@ -145,6 +145,18 @@ def test_questions_whose_documents_do_not_fit_are_left_out(text: Text) -> None:
         ruler.generate("qa_1", 1024, 0, 29, text, corpus)
 
 
+def test_a_long_document_does_not_end_the_fill(text: Text) -> None:
+    rows = made_up.hotpotqa(made_up.random.Random(1), 4)
+    for row in rows:
+        row["context"][0][1] = [made_up.prose(made_up.random.Random(2), 1500)]
+    corpus = HOTPOTQA.parse([rows])
+    for length in (1024, 2048):
+        for sample in ruler.generate("qa_2", length, 0, 4, text, corpus):
+            assert 0.75 * (length - 32) < len(text.encode(prompt(sample))) <= length - 32
+            assert max(map(len, documents(sample.context))) < 1000
+            assert len(set(documents(sample.context))) == len(documents(sample.context))
+
+
 def test_all_documents_where_they_run_out(text: Text) -> None:
     corpus = HOTPOTQA.parse([made_up.hotpotqa(made_up.random.Random(1), 2)])
     with pytest.warns(UserWarning, match="qa_2 at 4096 tokens: all 20 documents together do not fill it"):
