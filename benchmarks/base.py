@@ -232,6 +232,10 @@ class Benchmark:
         """The samples, the same for the same request and tokenizer. Samples of one context are neighbours."""
         raise NotImplementedError
 
+    def check_samples(self, request: Request, samples: Sequence[Sample], text: Text) -> None:
+        """Raise :class:`BenchmarkError` on samples from ``--data`` that are not what the benchmark's name or
+        ``--length`` says. Apart from :meth:`samples`, since scoring makes those again without a tokenizer."""
+
     def score(self, sample: Sample, prediction: str) -> Score:
         """Score one answer, without its answer prefix; of a model that thinks, what follows the reasoning
         (:func:`benchmarks.thinking_tags.after_thought`). Needs no model and can be repeated."""

@@ -125,7 +125,9 @@ class Fidelity(Benchmark):
         raise BenchmarkError(f"{self.name} compares distributions; it cannot be scored from the text of an answer")
 
     def _of_prompts(self, request: Request, text: Text) -> list[Sample]:
-        found = benchmarks.registry.get(self.source).samples(request, text)
+        prompts = benchmarks.registry.get(self.source)
+        found = prompts.samples(request, text)
+        prompts.check_samples(request, found, text)
         for sample in found if self.reference == "text" else ():
             if not sample.target:
                 raise BenchmarkError(

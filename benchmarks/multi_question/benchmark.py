@@ -10,10 +10,13 @@ from benchmarks.base import Benchmark, BenchmarkError, Metric, Request, Sample, 
 from benchmarks.multi_question.passages import Asked, Passage, Passages, published_passages, read_passages
 from benchmarks.multi_question.squad_metrics import exact_match, f1
 from benchmarks.prompt_filling import largest_fit
+from benchmarks.prompt_lengths import check_prompt_lengths
 from benchmarks.registry import register
 
 QUESTIONS = 5
 ANSWER_ROOM = 32
+#: tokens of a long paragraph, by which a finished context may be shorter than its length
+PARAGRAPH = 1024
 
 INTRO = "Answer questions about these passages with as few words as possible, taken from the passages.\n\n"
 QUESTION = "Question: {question}\n"
@@ -82,6 +85,12 @@ class MultiQuestion(Benchmark):
             for index in range(count):
                 found += _samples(joiner.context(index), f"{length}/{request.seed}", index, most, length)
         return found
+
+    def check_samples(self, request: Request, samples: Sequence[Sample], text: Text) -> None:
+        if request.lengths and self._passages(request).whole:
+            remedy = "give the length that they have, or leave --length out"
+            place = f"--data {request.data}"
+            check_prompt_lengths(samples, lambda _: PARAGRAPH, text, place, "--length says", remedy)
 
     def score(self, sample: Sample, prediction: str) -> Score:
         answer = prediction.strip().partition("\n")[0].strip()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from benchmarks import lmeval_prompts
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text, content_hash
+from benchmarks.prompt_lengths import check_prompt_lengths
 from benchmarks.registry import register
-from benchmarks.ruler.rows import as_samples, choose, read_rows, score
+from benchmarks.ruler.rows import as_samples, choose, read_rows, score, slack
 from benchmarks.ruler.source_texts import SOURCES
 from benchmarks.ruler.tasks.plan import Draft, Filler, Plan, Stream
 from benchmarks.ruler.tasks.words import wonderwords_version
@@ -63,7 +64,8 @@ class Ruler(Benchmark):
     long that they would leave more than a quarter of the room free.
 
     With ``--data`` FILE: all finished rows of the file, or the first ``limit`` of each subset. They are
-    not filtered by ``--length``: a single one is taken as their label, more are an error.
+    not filtered by ``--length``: a single one is taken as their label, and rejected if they have another length; more
+    are an error.
     """
 
     name = "ruler"
@@ -115,6 +117,12 @@ class Ruler(Benchmark):
             for subset in self._wanted(request)
             for sample in self._stream(subset, length, request, count, text)
         ]
+
+    def check_samples(self, request: Request, samples: Sequence[Sample], text: Text) -> None:
+        if request.data is None or request.data.is_dir() or not request.lengths:
+            return
+        remedy = "give the length that they have, or leave --length out"
+        check_prompt_lengths(samples, slack, text, f"--data {request.data}", "--length says", remedy)
 
     def score(self, sample: Sample, prediction: str) -> Score:
         return score(sample, prediction)

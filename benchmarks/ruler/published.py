@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks import hub
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text
 from benchmarks.data_files import DataPath
+from benchmarks.prompt_lengths import check_prompt_lengths
 from benchmarks.registry import register
 from benchmarks.ruler.benchmark import Ruler
-from benchmarks.ruler.rows import COLUMNS, EXPECTED, as_samples, checked, choose, read_rows, score
+from benchmarks.ruler.rows import COLUMNS, EXPECTED, as_samples, checked, choose, read_rows, score, slack
 
 DATA_SET = "simonjegou/ruler"
 
@@ -21,7 +23,8 @@ class PublishedRuler(Benchmark):
 
     They come from the hub, or with ``--data`` from a .jsonl or .parquet file of the same columns or a folder of such
     files (those in its subfolder named after the length, if there is one, as in a copy of the data set). All are
-    used, or the first ``limit`` of each subset. Rows with equal contexts share a prefill.
+    used, or the first ``limit`` of each subset; rows of another length are rejected. Rows with equal contexts share a
+    prefill.
 
     Score: RULER's. (kvpress deletes control characters where RULER makes line ends of them.)
     """
@@ -45,6 +48,11 @@ class PublishedRuler(Benchmark):
     def samples(self, request: Request, text: Text) -> list[Sample]:
         rows = choose(self._rows(request), self.subsets, request.subsets, request.limit, self._place(request))
         return as_samples(rows, self.length, self.name)
+
+    def check_samples(self, request: Request, samples: Sequence[Sample], text: Text) -> None:
+        if request.data is not None:
+            remedy = f"give rows of {self.length:,} tokens, or use --benchmark ruler, which takes rows of any length"
+            check_prompt_lengths(samples, slack, text, self._place(request), f"{self.name} has", remedy)
 
     def score(self, sample: Sample, prediction: str) -> Score:
         return score(sample, prediction)

@@ -116,7 +116,7 @@ def resolve(config: RunConfig) -> Job:
     items = [
         Item(benchmark, _answered(benchmark, sample, config))
         for benchmark in wanted
-        for sample in benchmark.samples(requests[benchmark.name], prompts.text)
+        for sample in _samples(benchmark, requests[benchmark.name], prompts)
     ]
     if not items:
         raise HarnessError("the benchmarks gave no sample; see `kvprune benchmarks` and --subset, --length")
@@ -142,6 +142,12 @@ def _request_for(benchmark: Benchmark, config: RunConfig, wanted: list[Benchmark
         limit = EMBEDDED_LIMIT
     data = config.data if len(wanted) == 1 or benchmark.needs_data else None
     return Request(config.length, own, limit, data, config.seed)
+
+
+def _samples(benchmark: Benchmark, request: Request, prompts: Prompts) -> list[Sample]:
+    found = benchmark.samples(request, prompts.text)
+    benchmark.check_samples(request, found, prompts.text)
+    return found
 
 
 def _phase(config: RunConfig, wanted: Sequence[Benchmark]) -> str:

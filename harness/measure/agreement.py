@@ -75,6 +75,7 @@ def agreement(config: AgreementConfig) -> AgreementFigures:
     loaded = loading.load(config.model, config.device, config.dtype)
     prompts = Prompts(loaded.tokenizer)
     samples = benchmark.samples(request, prompts.text)
+    benchmark.check_samples(request, samples, prompts.text)
     comparison = _Comparison(loaded.lm, prompts, compared, config, benchmark.teacher_forced)
     tables = [comparison.compare(sample) for sample in samples]
     rank, share = (torch.stack(some).nanmean(dim=0) for some in zip(*tables, strict=True))

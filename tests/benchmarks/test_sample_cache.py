@@ -64,7 +64,7 @@ def test_key_has_all_that_samples_depend_on(
     ask(text)
     monkeypatch.setattr(ruler.lmeval_prompts, "installed_version", lambda: "0.4.14")
     ask(text)
-    monkeypatch.setattr(ruler.Ruler, "version", "2")
+    monkeypatch.setattr(ruler.Ruler, "version", "another")
     ask(text)
     assert len(calls) == len(files(cache_home)) == 7
 

@@ -158,3 +158,14 @@ def test_lengths_that_cannot_be_filled(
 ) -> None:
     with pytest.raises(BenchmarkError, match=message):
         benchmark.samples(Request((length,), data=squad), text)
+
+
+def test_finished_contexts_of_another_length(benchmark: Benchmark, rows: Callable[..., Path]) -> None:
+    words = Text(lambda text: [0] * len(text.split()), lambda ids: "", "words")
+    path = rows(row("w " * 3000, "First?"), row("w " * 3000, "Second?"))
+    for length in (3072, 4096, None):
+        request = Request((length,) if length else (), data=path)
+        benchmark.check_samples(request, benchmark.samples(request, words), words)
+    with pytest.raises(BenchmarkError, match="--length says 8,192 tokens, but multi-question/data/0/0 has 3,03"):
+        request = Request((8192,), data=path)
+        benchmark.check_samples(request, benchmark.samples(request, words), words)

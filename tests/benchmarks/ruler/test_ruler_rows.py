@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,41 @@ def test_local_copies_of_published_rows(name: str, tmp_path: Path, text: Text, m
 def test_scores_by_hand(subset: str, references: tuple[str, ...], prediction: str, expected: float) -> None:
     sample = Sample("id", "ctx", "context", "question", "", 32, references, subset)
     assert get("ruler").score(sample, prediction).score == expected
+
+
+WORDS = Text(lambda text: [0] * len(text.split()), lambda ids: "", "words")
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths", "rows", "message"),
+    [
+        ("ruler-16k", (), {"vt": (505,)}, "ruler-16k has 16,384 tokens, but ruler-16k/vt/data/0-"),
+        ("ruler-8k", (), {"vt": (4096,)}, "has 4,096 with this model's tokenizer, answer limit included; give rows"),
+        ("ruler-4k", (), {"vt": (4096, 8192, 4096)}, "has 8,192 with this model's tokenizer"),
+        ("ruler-4k", (), {"vt": (4096,), "cwe": (2048, 4096)}, "(the rows have 2,048 to 4,096)"),
+        ("fidelity:ruler-4k", (), {"vt": (2048,)}, "ruler-4k has 4,096 tokens"),
+        ("ruler", (8192,), {"vt": (4096,)}, "--length says 8,192 tokens, but ruler/vt/data/0-"),
+        ("ruler", (512,), {"vt": (4096,)}, "; give the length that they have, or leave --length out"),
+        # what the generators' coarse steps and other tokenizers make of 4,096
+        ("ruler-4k", (), {"vt": (3499, 4539), "qa_1": (2254,)}, None),
+        ("ruler", (4096,), {"vt": (3499, 4539), "qa_2": (2254,)}, None),
+        ("ruler", (), {"vt": (505, 9000)}, None),
+    ],
+)
+def test_rows_of_another_length(
+    name: str, lengths: tuple[int, ...], rows: dict[str, tuple[int, ...]], message: str | None, tmp_path: Path
+) -> None:
+    """``rows``: the tokens of each, with its answer limit, in words."""
+    made = [
+        row(task=task, context="w " * (tokens - 2 - ROW["max_new_tokens"])) for task in rows for tokens in rows[task]
+    ]
+    benchmark, request = get(name), Request(data=write(tmp_path / "rows.jsonl", *made), lengths=lengths)
+
+    def resolve() -> None:
+        benchmark.check_samples(request, benchmark.samples(request, WORDS), WORDS)
+
+    if message is None:
+        resolve()
+    else:
+        with pytest.raises(BenchmarkError, match=re.escape(message)):
+            resolve()

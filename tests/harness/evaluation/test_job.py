@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.base import BenchmarkError
 from harness.config.run_config import RunConfig
 from harness.evaluation import job
 from harness.evaluation.evaluator import Evaluator
@@ -182,6 +183,15 @@ def test_a_run_none_of_whose_samples_fits_is_refused(runs: Runs, unloaded: Calla
     refused = runs(*QUICK, "--length", length)
     assert (refused.code, refused.err.startswith("error: no sample fits model")) == (2, True)
     assert runs.folders == []
+
+
+def test_rows_of_another_length_than_their_name_says(
+    named: Callable[..., Path], unloaded: Callable[[], None], tmp_path: Path
+) -> None:
+    row = {"context": "w " * 50, "question": "?", "answer_prefix": "", "answer": "a", "task": "vt", "max_new_tokens": 3}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    with pytest.raises(BenchmarkError, match="ruler-16k has 16,384 tokens, but ruler-16k/vt/data/0-"):
+        named(benchmark="ruler-16k", data=str(tmp_path / "rows.jsonl"), method="knorm")
 
 
 def test_a_threshold_of_minus_infinity_is_written_and_read_again(runs: Runs, unloaded: Callable[[], None]) -> None:
