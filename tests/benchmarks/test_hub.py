@@ -95,11 +95,7 @@ def test_files_come_from_the_cache_or_the_hub(library: Callable[..., Calls]) -> 
     ("hub_is", "message", "tried"),
     [
         ({"online": False}, "it is not in the local cache, and HF_HUB_OFFLINE is set; unset it, or give a copy", []),
-        (
-            {"status": ConnectionError("no name\nmore")},
-            "/a/b/resolve/main/c: ConnectionError: no name); ",
-            ["head"],
-        ),
+        ({"status": ConnectionError("no name\nmore")}, "/a/b/resolve/main/c: ConnectionError: no name); ", ["head"]),
         ({"status": 503}, "OSError: HTTP status 503); give a copy", ["head"]),
     ],
 )

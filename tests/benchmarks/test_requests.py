@@ -20,11 +20,7 @@ from tests.benchmarks.data_rows import ROWS, data_of
         ("aime25", {"subsets": ("aime24",)}, "aime25 has no subset 'aime24'; its subsets, nearest first: aime25"),
         ("aime25", {"lengths": (4096, 8192)}, "aime25 takes no --length (got 4096, 8192): its problems have their own"),
         ("fidelity:text", {"lengths": (8,)}, "fidelity:text needs --length 16 or more, got 8"),
-        (
-            "fidelity:text",
-            {"data": None},
-            "fidelity:text needs --data: a text file, a .jsonl file with the column",
-        ),
+        ("fidelity:text", {"data": None}, "fidelity:text needs --data: a text file, a .jsonl file with the column"),
         ("fidelity:needles", {"data": None, "lengths": (255,)}, "needles needs --length 256 or more, got 255"),
         ("longbench", {"subsets": ("hotpot",)}, "no subset 'hotpot'; its subsets, nearest first: hotpotqa, "),
         ("longbench", {"lengths": (4096,)}, "longbench takes no --length (got 4096): its documents have their own"),
@@ -51,16 +47,20 @@ def test_requests_that_cannot_be_run(name: str, fields: dict[str, Any], message:
         get(name).check(Request(**{"data": data_of(name, tmp_path, rows), **fields}))
 
 
-@pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_is_at_least_1(limit: int) -> None:
-    with pytest.raises(BenchmarkError, match=f"--limit must be 1 or more, got {limit}"):
-        Request(limit=limit)
-
-
-@pytest.mark.parametrize("data", ["x" * 400, "a\0b"])
-def test_a_path_that_the_system_refuses(data: str) -> None:
-    with pytest.raises(BenchmarkError, match=r"--data .* cannot be read: .*give a path that this user can open"):
-        Request(data=Path(data))
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"limit": 0}, "--limit must be 1 or more, got 0"),
+        *(
+            ({"data": Path(path)}, "cannot be read: .*give a path that this user can open")
+            for path in ("x" * 400, "\0")
+        ),
+    ],
+    ids=["limit", "too long", "null"],
+)
+def test_values_that_no_request_can_have(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(BenchmarkError, match=message):
+        Request(**fields)
 
 
 @pytest.mark.parametrize(
