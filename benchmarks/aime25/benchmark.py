@@ -72,7 +72,7 @@ class Aime25(Benchmark):
         answered = number in ANSWERS
         right = answered and number == gold
         metrics = {"answered": float(answered)}
-        other = None if box is None else math_verify_check.says_equal(box, gold)
+        other = None if box is None else math_verify_check.says_equal(box, gold, unread=number is None)
         if other is not None:
             metrics["math_verify"] = float(other == right)
         return Score(100.0 if right else 0.0, metrics)

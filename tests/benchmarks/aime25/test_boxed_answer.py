@@ -65,6 +65,7 @@ def test_the_last_box_is_that_of_a_second_implementation() -> None:
 
 def test_many_open_boxes_are_read_once() -> None:
     assert last_box(r"\boxed{" * 20_000 + "7}") == "7"
+    assert last_box(r"\boxed 7" + "." * 200_000) is None
 
 
 def test_a_number_of_any_length_is_read_or_refused() -> None:
@@ -86,12 +87,36 @@ def test_math_verify_evaluates_what_we_do_not(content: str, gold: int) -> None:
     assert math_verify_check.says_equal(content, gold) is True
 
 
+@pytest.mark.parametrize("content", [r"\lfloor 70\rfloor", r"\approx 70", r"\ornament 70", r"70\qquad\star"])
+def test_math_verify_is_asked_where_our_reading_finds_none(content: str) -> None:
+    """And a number that it alone finds is a disagreement, which runs list."""
+    assert whole_number(content) is None and math_verify_check.says_equal(content, 70) is None
+    expected = math_verify_check.says_equal(content, 70, unread=True)
+    assert expected is not None
+    score = benchmarks.registry.get("aime25").score(sample(70), rf"\boxed{{{content}}}")
+    assert (score.score, score.metrics) == (0, {"answered": 0, "math_verify": float(not expected)})
+
+
+@pytest.mark.parametrize("content", [r"\Large 70", r"\small 70", "7\u200b0", r"\scriptstyle 70", r"\mbox{70}"])
+def test_math_verify_reads_formatting_as_we_do(content: str) -> None:
+    assert [math_verify_check.says_equal(content, gold) for gold in (70, 7)] == [True, False]
+
+
+@pytest.mark.parametrize("content", [r"\textcolor{red}{70}", r"\emph{70}", r"\LARGE70", r"\large \textbf{70}"])
+def test_math_verify_is_not_asked_about_formatting_that_it_cannot_read(content: str) -> None:
+    assert whole_number(content) == 70
+    assert math_verify_check.says_equal(content, 70) is None
+
+
 UNBOUNDED = ["9^{9^{9}}", "9^{99}", "9^{9}^{9}", "99999!", "2^{8}3^{4}", r"\sum_{n=1}^{9}n", r"\binom{9}{3}", "9^10"]
+
+
+UNBOUNDED += [r"\binom{99999}{50000}", r"\Gamma\Gamma 70", r"\int 7", r"\exp 70", r"\f\g\h 70", r"\approx 12345"]
 
 
 @pytest.mark.parametrize("content", [*UNBOUNDED, "9" * 101])
 def test_math_verify_is_not_asked_what_could_take_for_ever(content: str) -> None:
-    assert math_verify_check.says_equal(content, 1) is None
+    assert math_verify_check.says_equal(content, 1, unread=True) is None
 
 
 def test_a_disagreement_and_a_missing_opinion_are_distinguished() -> None:
