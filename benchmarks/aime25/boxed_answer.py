@@ -76,8 +76,8 @@ def whole_number(content: str) -> int | None:
 
     Read as the same number: ``70``, ``070``, ``70.0``, ``70.``, ``$70$``, ``\text{70}``, ``x = 70``, ``1{,}024``,
     ``1\,024``, ``70^\circ``, ``70\%``, ``\$70``, ``70\text{ units}``, ``70 cm``, ``\Large 70``,
-    ``\textcolor{red}{70}``, ``\phantom{0}70``. Arithmetic is not done: ``140/2``, ``2^6`` and ``70 + 1`` are not numbers,
-    and neither are ``70.5``, ``70 or 71`` and ``70\pi``.
+    ``\textcolor{red}{70}``, ``\phantom{0}70``. Arithmetic is not done: ``140/2``, ``2^6`` and ``70 + 1`` are not
+    numbers, and neither are ``70.5``, ``70 or 71`` and ``70\pi``.
     """
     text = _plain(content)
     if "=" in text:
