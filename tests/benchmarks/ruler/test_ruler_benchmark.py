@@ -8,24 +8,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks import lmeval_prompts
-from benchmarks.base import BenchmarkError, Request, Sample, Text, content_hash
+from benchmarks.base import BenchmarkError, Request, Text, content_hash
 from benchmarks.registry import get
 from benchmarks.ruler import benchmark as ruler
 from benchmarks.ruler.source_texts import SOURCES
 from benchmarks.ruler.tasks.plan import Draft, Filler, Plan
 from tests.benchmarks import made_up
+from tests.benchmarks.ruler.streams import make, prompt
 
 RULER = get("ruler")
 LIMITS = {"vt": 30, "cwe": 120, "fwe": 50, "qa_1": 32, "qa_2": 32}  # all others: 128
-
-
-def make(subset: str, length: int, folder: Path, text: Text, count: int = 2, seed: int = 0) -> list[Sample]:
-    source = SOURCES[subset].load(folder).content if subset in SOURCES else None
-    return ruler.generate(subset, length, seed, count, text, source)
-
-
-def prompt(sample: Sample) -> str:
-    return sample.context + sample.question + sample.answer_prefix
 
 
 @pytest.mark.parametrize("length", [1024, 2048, 4096])
@@ -41,7 +33,7 @@ def test_fits_and_one_more_unit_would_not(
         return draw(filler, plan)
 
     monkeypatch.setattr(Filler, "draw", recorded)
-    for sample, plan in zip(make(subset, length, texts, text), plans, strict=True):
+    for sample, plan in zip(make(subset, text, texts, length), plans, strict=True):
         room = length - sample.max_new_tokens
         # by bisection over the prompts as they are, so that neither the search nor its guess is trusted
         least, over = plan.least, 8 * length
@@ -61,7 +53,7 @@ def test_any_length(subset: str, tmp_path: Path) -> None:
     words = Text(lambda s: [0] * len(s.split()), lambda ids: "", "words")
     folder = made_up.write(tmp_path, scale=16)
     for length in (1024, 131072):
-        (sample,) = make(subset, length, folder, words, count=1)
+        (sample,) = make(subset, words, folder, length, count=1)
         used = len(words.encode(prompt(sample))) + sample.max_new_tokens
         assert 0.9 * length < used <= length
 
@@ -69,11 +61,11 @@ def test_any_length(subset: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("subset", ruler.FAMILIES)
 def test_a_stream_depends_on_nothing_else(text: Text, texts: Path, subset: str) -> None:
     state = random.getstate()
-    first = make(subset, 1024, texts, text, count=3)
+    first = make(subset, text, texts, count=3)
     assert random.getstate() == state
-    assert make(subset, 1024, texts, text, count=1) == first[:1]
+    assert make(subset, text, texts, count=1) == first[:1]
     assert len({s.context for s in first}) == 3
-    assert make(subset, 1024, texts, text, count=1, seed=1)[0].context != first[0].context
+    assert make(subset, text, texts, count=1, seed=1)[0].context != first[0].context
     request = Request(lengths=(2048, 1024), limit=1, subsets=("fwe", subset), data=texts)
     assert [s for s in RULER.samples(request, text) if s.subset == subset and s.length == 1024] == first[:1]
 
@@ -85,7 +77,6 @@ def test_all_thirteen_from_a_folder_six_without(text: Text, texts: Path) -> None
     assert RULER.notes(request) == ()
     plain = RULER.samples(Request(lengths=(1024,), limit=1), text)
     assert plain == [s for s in found if s.subset not in SOURCES] and len(plain) == 6
-    assert RULER.needs_data == tuple(SOURCES) and len(SOURCES) == 7
 
 
 def test_version_is_raised_when_samples_change(text: Text, texts: Path) -> None:

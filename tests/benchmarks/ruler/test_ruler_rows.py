@@ -14,15 +14,9 @@ import pytest
 from benchmarks import hub
 from benchmarks.base import BenchmarkError, Request, Sample, Text
 from benchmarks.registry import get
+from tests.benchmarks.data_rows import ROWS
 
-ROW: dict[str, Any] = {
-    "context": "Some text.\n",
-    "question": "What? ",
-    "answer_prefix": "Answer:",
-    "answer": ["yes", "Yes."],
-    "task": "qa_1",
-    "max_new_tokens": 32,
-}
+ROW: dict[str, Any] = {**ROWS["ruler"], "answer": ["yes", "Yes."], "task": "qa_1", "max_new_tokens": 32}
 
 
 def row(**fields: Any) -> dict[str, Any]:
@@ -48,21 +42,9 @@ def ask(tmp_path: Path, text: Text) -> Callable[..., list[Sample]]:
     return samples
 
 
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[Any, ...]]]:
-    """The hub serves these rows; returns what it is asked for."""
-
-    def serve(*rows: dict[str, Any]) -> list[tuple[Any, ...]]:
-        asked: list[tuple[Any, ...]] = []
-        monkeypatch.setattr(hub, "rows", lambda *args: asked.append(args) or list(rows))
-        return asked
-
-    return serve
-
-
 def test_columns_become_the_sample(ask: Callable[..., list[Sample]]) -> None:
-    (sample,) = ask(row(answer="one answer", more="left out"))
-    assert (sample.context, sample.question, sample.answer_prefix) == ("Some text.\n", "What? ", "Answer:")
+    (sample,) = ask(row(answer="one answer", more="left out", answer_prefix="Answer:"))
+    assert (sample.context, sample.question, sample.answer_prefix) == ("c", "q", "Answer:")
     assert (sample.references, sample.subset, sample.max_new_tokens) == (("one answer",), "qa_1", 32)
     assert sample.length is None and ask(ROW, lengths=(512,))[0].length == 512  # a label alone
     tasks = get("ruler").subsets
@@ -89,25 +71,24 @@ def test_subset_and_limit_choose_rows(name: str, tmp_path: Path, text: Text) -> 
 
 
 @pytest.mark.parametrize(("name", "length"), [("ruler-4k", 4096), ("ruler-8k", 8192), ("ruler-16k", 16384)])
-def test_published_rows_of_the_hub(
-    name: str, length: int, served: Callable[..., list[tuple[Any, ...]]], text: Text
-) -> None:
-    asked = served(row(), row(task="vt", max_new_tokens=30, answer=["AB", "CD"]), row(question="Who? ", answer=["me"]))
+def test_published_rows_of_the_hub(name: str, length: int, text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    rows = [row(), row(task="vt", max_new_tokens=30, answer=["AB", "CD"]), row(question="Who? ", answer=["me"])]
+    monkeypatch.setattr(hub, "rows", lambda *args: asked.append(args) or rows)
     benchmark = get(name)
-    assert benchmark.default_lengths == (length,) and len(benchmark.subsets) == 13
     benchmark.check(Request())
     found = benchmark.samples(Request(), text)
     assert {args[:3] for args in asked} == {("simonjegou/ruler", str(length), "test")}
     assert all(name in asked[0][3] for name in ("--data", "context", "max_new_tokens"))
     assert [(s.subset, s.question, s.length, s.max_new_tokens) for s in found] == [
-        ("qa_1", "What? ", length, 32),
-        ("vt", "What? ", length, 30),
+        ("qa_1", "q", length, 32),
+        ("vt", "q", length, 30),
         ("qa_1", "Who? ", length, 32),
     ]
     assert len({s.context_id for s in found}) == 1  # equal contexts share a prefill, whatever their subset
     assert len({s.sample_id for s in found}) == 3 and all(s.sample_id.startswith(f"{name}/") for s in found)
     assert benchmark.score(found[0], "YES").score == 100.0 and benchmark.score(found[1], "ab").score == 50.0
-    served(row(), {"context": "only"})
+    rows[1:] = [{"context": "only"}]
     with pytest.raises(BenchmarkError, match="simonjegou/ruler, row 2: no column question, "):
         benchmark.check(Request())
 
@@ -175,9 +156,8 @@ def test_rows_of_another_length(
     name: str, lengths: tuple[int, ...], rows: dict[str, tuple[int, ...]], message: str | None, tmp_path: Path
 ) -> None:
     """``rows``: the tokens of each, with its answer limit, in words."""
-    made = [
-        row(task=task, context="w " * (tokens - 2 - ROW["max_new_tokens"])) for task in rows for tokens in rows[task]
-    ]
+    rest = 1 + ROW["max_new_tokens"]
+    made = [row(task=task, context="w " * (tokens - rest)) for task in rows for tokens in rows[task]]
     benchmark, request = get(name), Request(data=write(tmp_path / "rows.jsonl", *made), lengths=lengths)
 
     def resolve() -> None:

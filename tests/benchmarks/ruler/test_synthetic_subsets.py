@@ -9,9 +9,10 @@ from itertools import pairwise
 import pytest
 
 from benchmarks import lmeval_prompts
-from benchmarks.base import Sample, Text
+from benchmarks.base import Text
 from benchmarks.ruler import benchmark as ruler
 from benchmarks.ruler.tasks import cwe, words
+from tests.benchmarks.ruler.streams import make, prompt
 
 SUBSETS = tuple(name for name in ruler.FAMILIES if name not in ruler.SOURCES)
 #: where the question starts: at the last match in the whole prompt (kvpress' rule for NVIDIA's files)
@@ -24,17 +25,9 @@ QUESTION = {
 WORD = re.compile(r"\d+\. (.*?)(?= \d+\. |$)")
 
 
-def make(text: Text, subset: str, length: int, count: int = 2, seed: int = 0) -> list[Sample]:
-    return ruler.generate(subset, length, seed, count, text)
-
-
-def prompt(sample: Sample) -> str:
-    return sample.context + sample.question + sample.answer_prefix
-
-
 @pytest.mark.parametrize("subset", SUBSETS)
 def test_question_starts_at_the_last_match(text: Text, subset: str) -> None:
-    for sample in make(text, subset, 1024):
+    for sample in make(subset, text):
         *_, last = re.finditer(QUESTION[subset.split("_")[0]], prompt(sample))
         assert last.start() == len(sample.context)
         assert sample.context.endswith("\n")
@@ -44,7 +37,7 @@ def test_question_starts_at_the_last_match(text: Text, subset: str) -> None:
 @pytest.mark.parametrize("subset", ["niah_single_1", "niah_multikey_2", "niah_multikey_3"])
 def test_niah_asks_for_one_of_distinct_keys(text: Text, subset: str) -> None:
     kind = "uuid" if subset == "niah_multikey_3" else "number"
-    for sample in make(text, subset, 2048, count=5):
+    for sample in make(subset, text, length=2048, count=5):
         needles = re.findall(rf"^One of the special magic {kind}s for (\S.*) is: (\S+)\.$", sample.context, re.M)
         lines = sample.context.count("\n") - 1
         assert len(needles) == (1 if subset == "niah_single_1" else lines)
@@ -56,7 +49,7 @@ def test_niah_asks_for_one_of_distinct_keys(text: Text, subset: str) -> None:
 
 
 def test_vt_has_one_worked_example_and_a_chain_of_five(text: Text) -> None:
-    for sample in make(text, "vt", 1024, count=5):
+    for sample in make("vt", text, count=5):
         example, main = sample.context.split("\n\nMemorize")
         for part, letters in ((example, 3), (main, 5)):
             names = re.findall(rf"^VAR ([A-Z]{{{letters}}}) = ", part, re.M)
@@ -76,7 +69,7 @@ def test_vt_has_one_worked_example_and_a_chain_of_five(text: Text) -> None:
 
 @pytest.mark.parametrize(("length", "example", "common", "uncommon"), [(2048, (3, 1), 6, 1), (4096, (10, 3), 30, 3)])
 def test_cwe_repeats(text: Text, length: int, example: tuple[int, int], common: int, uncommon: int) -> None:
-    for sample in make(text, "cwe", length):
+    for sample in make("cwe", text, length=length):
         first, second = (Counter(WORD.findall(line)) for line in sample.context.split("\n") if line.startswith("1. "))
         assert Counter(first.values()) == {example[0]: 10, example[1]: 10 if length < 4096 else 30}
         assert set(second.values()) == {common, uncommon}
@@ -90,7 +83,7 @@ def test_cwe_repeats(text: Text, length: int, example: tuple[int, int], common: 
 def test_cwe_adds_pairs_of_words_when_its_words_run_out(text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
     few = words.lists()._replace(all=words.lists().all[:60])
     monkeypatch.setattr(cwe, "lists", lambda: few)
-    (sample,) = ruler.generate("cwe", 4096, 0, 1, text)
+    (sample,) = make("cwe", text, length=4096, count=1)
     listed = Counter(WORD.findall(sample.context.split("\n")[-2]))
     single = {word for word in listed if word in few.all}
     pairs = listed.keys() - single
@@ -103,7 +96,7 @@ def test_cwe_adds_pairs_of_words_when_its_words_run_out(text: Text, monkeypatch:
 
 def test_fwe_counts_follow_the_zeta_law(text: Text) -> None:
     zeta = pytest.importorskip("scipy.special").zeta(2.0)
-    for sample in make(text, "fwe", 2048):
+    for sample in make("fwe", text, length=2048):
         counted = Counter(sample.context.split("coded words. ")[1].split())
         (dots, n_dots), *ranked = counted.most_common()
         assert dots == "..." and sample.references == tuple(word for word, _ in ranked[:3])
@@ -115,7 +108,7 @@ def test_fwe_counts_follow_the_zeta_law(text: Text) -> None:
 
 
 def test_needle_depths_cover_the_haystack(text: Text) -> None:
-    found = make(text, "niah_single_1", 1024, count=60)
+    found = make("niah_single_1", text, count=60)
     depths = [s.context.index("One of") / len(s.context) for s in found]
     assert min(depths) < 0.25 and max(depths) > 0.8
     assert sum(depth < 0.5 for depth in depths) in range(15, 46)

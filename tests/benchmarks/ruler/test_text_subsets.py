@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.base import BenchmarkError, Sample, Text
+from benchmarks.base import BenchmarkError, Text
 from benchmarks.ruler import benchmark as ruler
 from benchmarks.ruler.source_texts import HOTPOTQA, SOURCES, SQUAD, Corpus
 from benchmarks.ruler.tasks import essays
 from tests.benchmarks import made_up
+from tests.benchmarks.ruler.streams import make, prompt
 
 #: hidden needles and answers of each needle task in essays
 NEEDLES = {
@@ -26,14 +27,6 @@ NEEDLE = re.compile(r"One of the special magic (number|uuid)s for (\S+) is: (\S+
 DOCUMENT = re.compile(r"(?:^|\n\n)Document (\d+):\n")
 
 
-def make(subset: str, length: int, folder: Path, text: Text, count: int = 2, seed: int = 0) -> list[Sample]:
-    return ruler.generate(subset, length, seed, count, text, SOURCES[subset].load(folder).content)
-
-
-def prompt(sample: Sample) -> str:
-    return sample.context + sample.question + sample.answer_prefix
-
-
 def documents(context: str) -> list[str]:
     _, *parts = DOCUMENT.split(context.removesuffix("\n\n"))
     assert [int(number) for number in parts[::2]] == list(range(1, len(parts) // 2 + 1))
@@ -44,7 +37,7 @@ def documents(context: str) -> list[str]:
 def test_needles_lie_between_sentences(text: Text, texts: Path, subset: str) -> None:
     hidden, answers = NEEDLES[subset]
     whole = " ".join(json.loads((texts / "paul_graham" / "PaulGrahamEssays.json").read_text())["text"].split())
-    for sample in make(subset, 4096, texts, text, count=4):
+    for sample in make(subset, text, texts, 4096, count=4):
         intro, body, end = sample.context.split("\n")
         assert end == "" and intro.startswith("Some special" if answers > 1 else "A special")
         needles = NEEDLE.findall(body)
@@ -69,18 +62,8 @@ def test_needles_lie_between_sentences(text: Text, texts: Path, subset: str) -> 
 
 
 def test_sentences() -> None:
-    text = 'He (Mr. Poe) left. "Why?" asked J. Doe. I. [2] It was 3.5 miles... and more!Then:no. So I. Yes (done.) End'
-    assert essays.sentences(text) == [
-        "He (Mr. Poe) left.",
-        '"Why?"',
-        "asked J. Doe.",
-        "I.",
-        "[2] It was 3.5 miles...",
-        "and more!Then:no.",
-        "So I.",
-        "Yes (done.)",
-        "End",
-    ]
+    split = 'He (Mr. Poe) left.|"Why?"|asked J. Doe.|I.|[2] It was 3.5 miles...|and more!Then:no.|So I.|Yes (done.)|End'
+    assert essays.sentences(split.replace("|", " ")) == split.split("|")
     assert essays.sentences("no end") == ["no end"]
 
 
@@ -108,7 +91,7 @@ def test_depths_are_rulers() -> None:
 @pytest.mark.parametrize("subset", ["qa_1", "qa_2"])
 def test_documents_of_a_question(text: Text, texts: Path, subset: str) -> None:
     corpus: Corpus = SOURCES[subset].load(texts).content
-    found = make(subset, 4096, texts, text, count=8)
+    found = make(subset, text, texts, 4096, count=8)
     places = []
     for index, sample in enumerate(found):
         asked = corpus.questions[index]
@@ -116,9 +99,7 @@ def test_documents_of_a_question(text: Text, texts: Path, subset: str) -> None:
         assert sample.question.endswith(f"\n\nQuestion: {asked.query} ") and sample.answer_prefix == "Answer:"
         assert sample.question.startswith("Answer the question based on the given documents.")
         shown = [corpus.documents.index(document) for document in documents(sample.context)]
-        assert len(set(shown)) == len(shown)
-        assert set(asked.own) <= set(shown)
-        assert set(asked.near) <= set(shown) and len(shown) > len(asked.own) + len(asked.near)
+        assert {*asked.own, *asked.near} < set(shown) and len(set(shown)) == len(shown)
         places.append(shown.index(asked.own[0]) / len(shown))
     assert len(set(places)) > 4  # not at one place, as under a fixed permutation
     assert len({sample.context_id for sample in found}) == len(found)
@@ -126,7 +107,7 @@ def test_documents_of_a_question(text: Text, texts: Path, subset: str) -> None:
 
 def test_own_documents_come_first_where_room_is_short(text: Text, texts: Path) -> None:
     corpus: Corpus = SOURCES["qa_2"].load(texts).content
-    for index, sample in enumerate(make("qa_2", 1024, texts, text, count=4)):
+    for index, sample in enumerate(make("qa_2", text, texts, count=4)):
         asked = corpus.questions[index]
         shown = {corpus.documents.index(document) for document in documents(sample.context)}
         assert set(asked.own) <= shown and len(asked.own) == 2 and len(asked.near) == 8
