@@ -28,15 +28,23 @@ def squad(rng: random.Random, articles: int) -> dict[str, Any]:
         return {"question": f"What is {number}?", "id": number, "answers": found, "is_impossible": not answers}
 
     def paragraph(number: str) -> dict[str, Any]:
-        asked = [
-            question(f"{number}a", "amber", "Amber."),
-            question(f"{number}b", f"word {number}"),
-            question(f"{number}c"),
-        ]
+        asked = [question(f"{number}a", "amber", "Amber."), question(f"{number}b", f"word {number}")]
+        asked.append(question(f"{number}c"))
         return {"context": f"This is word {number}. {prose(rng, 90)}", "qas": asked}
 
     data = [{"title": f"T{a}", "paragraphs": [paragraph(f"{a}-{p}") for p in range(5)]} for a in range(articles)]
     return {"version": "made up", "data": data}
+
+
+def hub_rows(squad: dict[str, Any]) -> list[dict[str, Any]]:
+    """SQuAD's own form as the rows of the hub."""
+    return [
+        {"title": article["title"], "context": paragraph["context"], "question": qa["question"]}
+        | {"answers": {"text": [answer["text"] for answer in qa["answers"]], "answer_start": []}}
+        for article in squad["data"]
+        for paragraph in article["paragraphs"]
+        for qa in paragraph["qas"]
+    ]
 
 
 def hotpotqa(rng: random.Random, count: int) -> list[dict[str, Any]]:

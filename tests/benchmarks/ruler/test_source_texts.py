@@ -58,35 +58,20 @@ def test_changed_texts_give_other_samples(text: Text, tmp_path: Path, monkeypatc
 
 
 def test_rows_of_the_hub(texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    squad = [
-        {
-            "title": article["title"],
-            "context": paragraph["context"],
-            "question": qa["question"],
-            "answers": {"text": [answer["text"] for answer in qa["answers"]], "answer_start": []},
-        }
-        for article in content(texts, "squad/dev.json")["data"]
-        for paragraph in article["paragraphs"]
-        for qa in paragraph["qas"]
-    ]
+    official = content(texts, "hotpotqa/dev.json")
+    columns = {"context": ("title", "sentences"), "supporting_facts": ("title", "sent_id")}
     hotpotqa = [
-        {
-            **row,
-            "context": {"title": [t for t, _ in row["context"]], "sentences": [s for _, s in row["context"]]},
-            "supporting_facts": {"title": [t for t, _ in row["supporting_facts"]], "sent_id": [0, 0]},
-        }
-        for row in content(texts, "hotpotqa/dev.json")
+        {**row, **{name: dict(zip(keys, zip(*row[name], strict=True), strict=True)) for name, keys in columns.items()}}
+        for row in official
     ]
-    sets = {
-        "baber/paul_graham_essays": [content(texts, "paul_graham/PaulGrahamEssays.json")],
-        "rajpurkar/squad_v2": squad,
-        "hotpotqa/hotpot_qa": hotpotqa,
-    }
+    essays = [content(texts, "paul_graham/PaulGrahamEssays.json")]
+    squad = made_up.hub_rows(content(texts, "squad/dev.json"))
+    sets = {"baber/paul_graham_essays": essays, "rajpurkar/squad_v2": squad, "hotpotqa/hotpot_qa": hotpotqa}
     monkeypatch.setattr(hub, "rows", lambda name, config, split, hint: sets[name])
     for source in (ESSAYS, SQUAD, HOTPOTQA):
         assert source.load(None) == source.load(texts)
     # both layouts side by side are read once
-    assert HOTPOTQA.parse([content(texts, "hotpotqa/dev.json"), hotpotqa]) == HOTPOTQA.load(texts).content
+    assert HOTPOTQA.parse([official, hotpotqa]) == HOTPOTQA.load(texts).content
 
 
 def test_the_hub_is_used_only_for_subsets_requested_by_name(monkeypatch: pytest.MonkeyPatch, text: Text) -> None:
