@@ -19,11 +19,8 @@ Calls = list[tuple[Any, ...]]
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Calls]:
-    """Stands in for the hub and its libraries; returns the calls. An outcome that is an error is raised.
-
-    info, rows       of the data set
-    cached, status   the path of a file in the cache; the hub's answer to a request for its header
-    """
+    """Stands in for the hub (``info`` and ``rows`` of a data set, ``status`` of a file) and its cache (``cached``);
+    returns the calls. An outcome that is an error is raised."""
 
     def prepare(
         online: bool = True, info: Any = None, rows: Any = None, cached: Any = None, status: Any = 200

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,12 +22,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     """Arguments of every call of the generator."""
     made: list[tuple[object, ...]] = []
     generate: Callable[..., list[Sample]] = ruler.generate
-
-    def counted(*args: object) -> list[Sample]:
-        made.append(args[:4])
-        return generate(*args)
-
-    monkeypatch.setattr(ruler, "generate", counted)
+    monkeypatch.setattr(ruler, "generate", lambda *args: made.append(args[:4]) or generate(*args))
     return made
 
 
@@ -98,11 +93,7 @@ def test_failed_write_leaves_the_old_file_and_no_other(
     ask(text)
     (path,) = files(cache_home)
     whole = path.read_bytes()
-
-    def full(*_: object) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(Path, "replace", Mock(side_effect=OSError("no space left")))
     with pytest.warns(UserWarning, match="not kept.*no space left"):
         assert len(ask(text, limit=3)) == 3
     assert files(cache_home) == [path] and path.read_bytes() == whole
@@ -119,9 +110,7 @@ print(sorted({"wonderwords", "benchmarks.ruler.tasks.niah", "benchmarks.ruler.ta
 """
     outputs = []
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ}
-        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout.splitlines())
     assert outputs[0] == ["12", "['benchmarks.ruler.tasks.cwe', 'benchmarks.ruler.tasks.niah', 'wonderwords']"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,22 +24,13 @@ ROWS = [
 ]
 
 
-def write(path: Path, rows: list[Any]) -> Path:
-    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return write(tmp_path / "rows.jsonl", [*ROWS[:2], "", ROWS[2]])
-
-
 def samples(text: Text, **asked: Any) -> list[Sample]:
     return benchmarks.registry.get("aime25").samples(Request(**asked), text)
 
 
-def test_rows_become_problems_with_the_settings_of_the_benchmark(file: Path, text: Text) -> None:
+def test_rows_become_problems_with_the_settings_of_the_benchmark(tmp_path: Path, text: Text) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, ROWS)), "utf-8")
     found = samples(text, data=file)
     assert [one.sample_id for one in found] == ["aime25/first", "aime25/second", "aime25/third"]
     assert [one.references for one in found] == [("42",), ("7",), ("8",)]
@@ -49,7 +41,6 @@ def test_rows_become_problems_with_the_settings_of_the_benchmark(file: Path, tex
         assert (one.question, one.answer_prefix, one.stop, one.length) == ("", "", (), None)
         assert (one.max_new_tokens, one.rollouts) == (32_000, 4)
         assert one.sampling == {"temperature": 0.6, "top_p": 0.95, "top_k": 20}
-    assert found == samples(text, data=file)
     assert samples(text, data=file, limit=2) == found[:2]
     assert samples(text, data=file, subsets=("aime25",)) == found
 
@@ -64,33 +55,25 @@ def test_all_thirty_problems_of_the_real_file_score_100_with_their_answers(text:
 
 
 def test_rows_of_the_hub(monkeypatch: pytest.MonkeyPatch, text: Text) -> None:
-    asked = []
-
-    def rows(name: str, config: str | None, split: str, hint: str) -> list[dict[str, Any]]:
-        asked.append((name, config, split, hint))
-        return [{"problem": "What is $6 \\cdot 7$?", "answer": "42"}, {"problem": "p", "answer": "7", "id": "own"}]
-
+    rows = Mock(return_value=[{"problem": "6 times 7?", "answer": "42"}, {"problem": "p", "answer": "7", "id": "own"}])
     monkeypatch.setattr(hub, "rows", rows)
     found = samples(text)
     assert [(one.sample_id, one.references) for one in found] == [("aime25/0", ("42",)), ("aime25/own", ("7",))]
-    assert set(asked) == {
-        ("math-ai/aime25", None, "test", "give its rows with --data FILE.jsonl, columns id, question, answer")
-    }
+    hint = "give its rows with --data FILE.jsonl, columns id, question, answer"
+    rows.assert_called_with("math-ai/aime25", None, "test", hint)
 
 
 def test_offline_nothing_is_tried_over_the_network(tmp_path: Path) -> None:
     """In a process of its own, whose sockets fail the test."""
-    script = (
-        "import socket, sys\n"
-        "def refuse(*_): print('a socket was opened'); sys.exit(3)\n"
-        "socket.socket.connect = socket.getaddrinfo = refuse\n"
-        "from benchmarks import registry\nfrom benchmarks.base import BenchmarkError, Request\n"
-        "try:\n    registry.get('aime25').check(Request())\n"
-        "except BenchmarkError as error:\n    print(error)\n"
-    )
+    script = """
+import socket, sys
+def refuse(*_): sys.exit("a socket was opened")
+socket.socket.connect = socket.getaddrinfo = refuse
+from benchmarks import registry
+from benchmarks.base import Request
+registry.get("aime25").check(Request())
+"""
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=env, cwd=Path(__file__).parents[3], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "give its rows with --data FILE.jsonl, columns id, question, answer" in done.stdout
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", script], env=env, cwd=root, capture_output=True, text=True)
+    assert "BenchmarkError: the data set math-ai/aime25 (test) is not in the cache" in done.stderr, done.stderr
