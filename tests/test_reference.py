@@ -11,6 +11,7 @@ import os
 from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -37,16 +38,7 @@ def trial_samples() -> list[Sample]:
         pytest.skip(f"the trial's samples are not in {TRIAL}")
     rows = [json.loads(line) for line in (TRIAL / "needles.jsonl").read_text(encoding="utf-8").splitlines()]
     return [
-        Sample(
-            sample_id=f"trial/{number}",
-            context_id=content_hash(row["context"]),
-            context=row["context"],
-            question=row["question"],
-            answer_prefix=row["answer_prefix"],
-            max_new_tokens=row["max_new_tokens"],
-            references=(row["answer"],),
-            subset="keys_2",
-        )
+        Sample(f"trial/{number}", content_hash(row["context"]), subset="keys_2", references=(row.pop("answer"),), **row)
         for number, row in enumerate(rows)
     ]
 
@@ -79,29 +71,21 @@ def test_the_reference_methods_give_the_reference_answers(model: loading.Loaded)
     samples = trial_samples()
     methods = ("knorm", "streaming_llm", "kvzip", "kvzip_plus")
     planned = plan(RunConfig(method=methods, removed=QUARTERS), model.lm.info).planned
-    assert table(answer(model, planned, samples)) == {
-        "full": (3, 0.0),
-        "knorm head 0.25": (2, 0.25),
-        "knorm head 0.5": (1, 0.5),
-        "knorm head 0.75": (1, 0.75),
-        "streaming_llm head 0.25": (3, 0.25),
-        "streaming_llm head 0.5": (3, 0.5),
-        "streaming_llm head 0.75": (0, 0.75),
-        "kvzip global 0.25": (3, 0.25),
-        "kvzip global 0.5": (3, 0.5),
-        "kvzip global 0.75": (3, 0.75),
-        "kvzip_plus global 0.25": (3, 0.25),
-        "kvzip_plus global 0.5": (3, 0.5),
-        "kvzip_plus global 0.75": (3, 0.75),
+    right = {"knorm head": (2, 1, 1), "streaming_llm head": (3, 3, 0)}
+    right |= {"kvzip global": (3, 3, 3), "kvzip_plus global": (3, 3, 3)}
+    expected = {
+        f"{name} {removed}": (count, float(removed))
+        for name, counts in right.items()
+        for removed, count in zip(QUARTERS, counts, strict=True)
     }
+    assert table(answer(model, planned, samples)) == {"full": (3, 0.0), **expected}
 
 
 def test_the_trial_surrogate_gives_the_reference_answers_and_removed_fractions(model: loading.Loaded) -> None:
     samples = trial_samples()
-    threshold = plan(RunConfig(method=("kvzap_linear",), threshold=TAUS, option=(WEIGHTS,)), model.lm.info).planned
-    head = plan(
-        RunConfig(method=("kvzap_linear",), budget=("head",), removed=QUARTERS, option=(WEIGHTS,)), model.lm.info
-    ).planned
+    grid: dict[str, Any] = {"method": ("kvzap_linear",), "option": (WEIGHTS,)}
+    threshold = plan(RunConfig(threshold=TAUS, **grid), model.lm.info).planned
+    head = plan(RunConfig(budget=("head",), removed=QUARTERS, **grid), model.lm.info).planned
     assert table(answer(model, [*threshold, *head[1:]], samples)) == {
         "full": (3, 0.0),
         "kvzap_linear threshold tau=-6": (3, 0.24),
@@ -129,9 +113,5 @@ def test_kvzip_keeps_a_single_ruler_needle_at_75_percent_removed_where_streaming
     samples = ruler.samples(Request((1024,), ("niah_single_1",), 3), text)
     grid = RunConfig(method=("kvzip", "streaming_llm"), removed=QUARTERS[-1:])
     lines = answer(model, plan(grid, model.lm.info).planned, samples)
-    scores: dict[str, list[float | None]] = {}
-    for line in lines:
-        scores.setdefault(line.method, []).append(line.score)
-    assert scores["full"] == [100.0] * 3
-    assert scores["kvzip"] == [100.0] * 3
-    assert scores["streaming_llm"] == [0.0] * 3
+    scores = {name: [line.score for line in lines if line.method == name] for name in ("full", *grid.method)}
+    assert scores == {"full": [100.0] * 3, "kvzip": [100.0] * 3, "streaming_llm": [0.0] * 3}

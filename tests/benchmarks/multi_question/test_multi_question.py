@@ -49,7 +49,6 @@ def rows(tmp_path: Path) -> Callable[..., Path]:
     def write(*lines: dict[str, Any]) -> Path:
         path = tmp_path / "rows.jsonl"
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-        passages.read_passages.cache_clear()
         return path
 
     return write

@@ -64,15 +64,14 @@ def test_niah(rows: list[Row], text: Text, subset: str) -> None:
 
 @pytest.mark.parametrize("subset", [name for name in niah.TASKS if name in SOURCES])
 def test_niah_in_essays(rows: list[Row], folder: Path, text: Text, subset: str) -> None:
-    stream, found = of(rows, subset, text)
-    task = niah.TASKS[subset]
+    (stream, found), task = of(rows, subset, text), niah.TASKS[subset]
     haystack = essays.essays(SOURCES[subset].load(folder).content)
     for row in found:
         body = row["context"].split("\n")[1]
         needle = re.compile(rf"One of the special magic {task.value} for (\S+) is: (\S+)\.")
-        needles = [match[0] for match in needle.finditer(body)]
         pairs = needle.findall(body)
-        assert needles == [niah.needle(stream, task, key, value) for key, value in pairs]
+        needles = [niah.needle(stream, task, key, value) for key, value in pairs]
+        assert needles == [match[0] for match in needle.finditer(body)]
         # as many keys, values of each and keys asked for as ours
         values = {key: {v for k, v in pairs if k == key} for key, _ in pairs}
         assert len(values) == task.keys and {len(some) for some in values.values()} == {task.values}
@@ -150,19 +149,14 @@ def chain(stream: Stream, part: str) -> tuple[vt.Chain, int, Places]:
 def test_vt(rows: list[Row], text: Text) -> None:
     stream, found = of(rows, "vt", text)
     for row in found:
-        example, main = row["context"].split("\n\nMemorize")
-        shown, noises, places = chain(stream, example)
-        shown_draft = shown.draft(noises, places)  # type: ignore[arg-type]
-        hidden, noises, places = chain(stream, main)
-        draft = hidden.draft(noises, places)  # type: ignore[arg-type]
-        context = vt.answered(shown_draft) + draft.context
-        assert_same(draft._replace(context=context), row)
+        parts = [chain(stream, part) for part in row["context"].split("\n\nMemorize")]
+        example, draft = (made.draft(noises, places) for made, noises, places in parts)  # type: ignore[arg-type]
+        assert_same(draft._replace(context=vt.answered(example) + draft.context), row)
         # our own chains have the same kinds of names, value and lines
-        for letters, theirs in ((vt.EXAMPLE_NAME_LETTERS, shown), (vt.NAME_LETTERS, hidden)):
+        for letters, (theirs, _, _) in zip((vt.EXAMPLE_NAME_LETTERS, vt.NAME_LETTERS), parts, strict=True):
             ours = vt.Chain(stream, letters, stream.rng(0))
-            assert [len(n) for n in ours.names] == [len(n) for n in theirs.names] == [letters] * 5
-            shape = [re.sub(r"[A-Z]{3,}(?<!VAR)|\d", "x", line) for line in theirs._lines]
-            assert [re.sub(r"[A-Z]{3,}(?<!VAR)|\d", "x", line) for line in ours._lines] == shape
+            shapes = [re.sub(r"\d", "0", re.sub(r"(?!VAR)[A-Z]", "x", "".join(one._lines))) for one in (ours, theirs)]
+            assert shapes[0] == shapes[1] and len(ours.names) == len(theirs.names) == 5
 
 
 def test_cwe(rows: list[Row], text: Text) -> None:

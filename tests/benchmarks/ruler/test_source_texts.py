@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -75,17 +76,12 @@ def test_rows_of_the_hub(texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_hub_is_used_only_for_subsets_requested_by_name(monkeypatch: pytest.MonkeyPatch, text: Text) -> None:
-    requested: list[str] = []
-
-    def rows(name: str, *_: object) -> Any:
-        requested.append(name)
-        raise BenchmarkError("no hub")
-
+    rows = Mock(side_effect=BenchmarkError("no hub"))
     monkeypatch.setattr(hub, "rows", rows)
-    assert len(RULER.samples(Request(lengths=(1024,), limit=1), text)) == 6 and requested == []
+    assert len(RULER.samples(Request(lengths=(1024,), limit=1), text)) == 6 and not rows.called
     with pytest.raises(BenchmarkError, match="no hub"):
         RULER.check(Request(subsets=("vt", "qa_2")))
-    assert requested == ["hotpotqa/hotpot_qa"]
+    assert [call.args[0] for call in rows.mock_calls] == ["hotpotqa/hotpot_qa"]
 
 
 @pytest.mark.parametrize(
