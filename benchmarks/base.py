@@ -126,6 +126,7 @@ class Request:
 
     lengths   context lengths in tokens; empty = the benchmark's default
     subsets   names; empty = all that can be run
+    optional  those of them that are left out where their data are missing, since a name for several requested them
     limit     samples per subset and length; None = the benchmark's own number
     data      local file or folder given with ``--data``; None = generated or downloaded
     seed      the run's seed
@@ -138,6 +139,7 @@ class Request:
     limit: int | None = None
     data: Path | None = None
     seed: int = 0
+    optional: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
@@ -206,6 +208,14 @@ class Benchmark:
         name."""
         raise BenchmarkError(f"{self.name}:{suffix} is not a benchmark; {self.name} takes nothing after its name")
 
+    def subsets_named(self, name: str) -> tuple[str, ...]:
+        """What ``--subset NAME`` means: a subset, the members of a group, or all subsets that begin with the name, if
+        they are several; else nothing."""
+        if name in self.subsets:
+            return (name,)
+        begin = tuple(subset for subset in self.subsets if subset.startswith(name))
+        return self.groups.get(name, begin if len(begin) > 1 else ())
+
     def check(self, request: Request) -> None:
         """Raise :class:`BenchmarkError` on a request that cannot be run. Called before the model loads."""
         self.check_subsets(request)
@@ -245,6 +255,14 @@ class Benchmark:
         """Samples, without their prompts, and predictions from a folder of another program's outputs, to be scored.
         Raises :class:`BenchmarkError` if the benchmark has no such format, or a file is broken."""
         raise BenchmarkError(f"{self.name} has no format for prediction files")
+
+
+def left_out(request: Request, lacking: Sequence[str], place: str) -> tuple[str, ...]:
+    """The note about optional subsets of a request that ``place`` has no rows of, if there are any."""
+    if not lacking:
+        return ()
+    several = f"{len(lacking)} of {len(request.subsets)} requested subsets"
+    return (f"{place} has no rows of {several}, which were not run: {', '.join(lacking)}.",)
 
 
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:

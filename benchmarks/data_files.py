@@ -4,9 +4,12 @@ can be wrong with it. Benchmarks check the columns of their rows themselves."""
 from __future__ import annotations
 
 import codecs
+import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -18,8 +21,23 @@ SHOWN = 60
 _TYPE_NAMES = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 
 
+#: the suffix of a packed file
+PACKED = ".gz"
+
+
+def kind(path: Path) -> str:
+    """A file's suffix; of ``rows.jsonl.gz`` it is ``.jsonl``."""
+    return path.with_suffix("").suffix if path.suffix == PACKED else path.suffix
+
+
+def without_copies(paths: Iterable[Path]) -> list[Path]:
+    """Files, sorted, without those that are also there unpacked."""
+    found = set(paths)
+    return sorted(path for path in found if path.suffix != PACKED or path.with_suffix("") not in found)
+
+
 class DataPath(NamedTuple):
-    """A file or folder that the user gave.
+    """A file or folder that the user gave. Files may be packed with gzip, such as ``rows.jsonl.gz``.
 
     path       the file or folder
     expected   what to give instead, for messages: "a .jsonl file"
@@ -36,21 +54,28 @@ class DataPath(NamedTuple):
 
     @contextmanager
     def opening(self) -> Iterator[None]:
-        """Turns the file system's errors into :class:`BenchmarkError`."""
+        """Turns the file system's errors, and those of a damaged packed file, into :class:`BenchmarkError`."""
         try:
             yield
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+            raise self.error(f"cannot be unpacked: {error}") from error
         except OSError as error:
             raise self.error(f"cannot be read: {error.strerror or error}") from error
 
     def files(self, *suffixes: str) -> list[Path]:
-        """The folder's files with these suffixes, sorted; :class:`BenchmarkError` if the folder cannot be listed."""
+        """The folder's files of these kinds (:func:`kind`), sorted; :class:`BenchmarkError` if the folder cannot be
+        listed."""
         with self.opening():
-            return sorted(path for path in self.path.iterdir() if path.suffix in suffixes)
+            return without_copies(path for path in self.path.iterdir() if kind(path) in suffixes)
+
+    def open(self) -> BufferedIOBase:
+        """The file, unpacked, to be read inside of :meth:`opening`."""
+        return gzip.open(self.path) if self.path.suffix == PACKED else self.path.open("rb")
 
     def text(self) -> str:
         """The whole file with line feeds as line ends and without a byte order mark."""
-        with self.opening():
-            data = self.path.read_bytes()
+        with self.opening(), self.open() as file:
+            data = file.read()
         try:
             return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
         except UnicodeDecodeError as error:
@@ -58,7 +83,7 @@ class DataPath(NamedTuple):
 
     def json_lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Place (file and line number) and JSON object of each line that is not blank, read lazily."""
-        with self.opening(), self.path.open("rb") as file:
+        with self.opening(), self.open() as file:
             yield from self.parse_lines(file)
 
     def parse_lines(self, lines: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -70,8 +95,10 @@ class DataPath(NamedTuple):
     def parse_line(self, line: bytes, number: int) -> tuple[str, dict[str, Any]]:
         """One line of :meth:`json_lines`; the first may begin with a byte order mark."""
         place = f"{self.path}, line {number}"
+        first = number == 1
+        remedy = f"give {self.expected}" if first else "correct or remove the line"  # a file of another format
         try:
-            row = parse_json((line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).decode(), place)
+            row = parse_json((line.removeprefix(codecs.BOM_UTF8) if first else line).decode(), place, remedy)
         except UnicodeDecodeError as error:
             raise self._not_utf8(number, error) from None
         if not isinstance(row, dict):
@@ -87,8 +114,8 @@ class DataPath(NamedTuple):
         from pyarrow import ArrowException, parquet
 
         try:
-            with self.opening():
-                rows = parquet.read_table(self.path).to_pylist()
+            with self.opening(), self.open() as file:
+                rows = parquet.read_table(file).to_pylist()
         except (ArrowException, ValueError) as error:
             raise self.error(f"is not a parquet file ({_first_line(error)})") from error
         for number, row in enumerate(rows, 1):
@@ -98,7 +125,7 @@ class DataPath(NamedTuple):
         return self.error(f"is not UTF-8 text (line {line}: {error.reason})")
 
 
-def parse_json(text: str, place: str, remedy: str = "correct or remove the line") -> Any:
+def parse_json(text: str, place: str, remedy: str) -> Any:
     """The value of a JSON text. :class:`BenchmarkError` if it is not JSON, or holds what cannot be written as UTF-8."""
     try:
         value = json.loads(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.base import BenchmarkError, Text
-from benchmarks.data_files import DataPath, check_columns, text_of
+from benchmarks.data_files import DataPath, check_columns, kind, text_of, without_copies
 
 #: fewest tokens of a context
 SHORTEST = 16
@@ -26,7 +26,7 @@ def read_texts(path: Path) -> list[str]:
     in a folder and its subfolders, by name. :class:`BenchmarkError` if there are none, or a file is broken."""
     if path.is_dir():
         DataPath(path, EXPECTED).files()  # rglob silently skips a folder that cannot be listed
-        files = sorted(file for kind in ("*.txt", "*.jsonl") for file in path.rglob(kind))
+        files = without_copies(file for file in path.rglob("*") if kind(file) in (".txt", ".jsonl"))
         if not files:
             raise BenchmarkError(f"--data {path} is a folder without .txt or .jsonl files; give one that has some")
     else:
@@ -39,7 +39,7 @@ def read_texts(path: Path) -> list[str]:
 
 def _read(path: Path) -> list[str]:
     given = DataPath(path, EXPECTED)
-    rows = path.suffix == ".jsonl"
+    rows = kind(path) == ".jsonl"
     texts = [_text(row, place) for place, row in given.json_lines()] if rows else [given.text()]
     return [text.strip() for text in texts if text.strip()]
 

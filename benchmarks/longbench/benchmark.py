@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from benchmarks import lmeval_prompts
-from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text, content_hash
+from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text, content_hash, left_out
 from benchmarks.longbench import metrics
 from benchmarks.longbench.prompts import answer_limit, prompt
 from benchmarks.longbench.rows import PREDICTION_COLUMNS, Row, Source, from_hub
@@ -73,6 +73,13 @@ class LongBench(Benchmark):
                 "own, and those that exceed the model's positions are truncated; leave --length out"
             )
 
+    def notes(self, request: Request) -> tuple[str, ...]:
+        if not request.optional:
+            return ()
+        source = self._source(request)
+        lacking = [subset for subset in request.subsets if self._task(subset) not in source.present]
+        return left_out(request, lacking, source.what)
+
     def samples(self, request: Request, text: Text) -> list[Sample]:
         samples = [self._sample(row) for row in self._rows(request)]
         first: dict[str, int] = {}
@@ -111,10 +118,15 @@ class LongBench(Benchmark):
             return METRICS[task](answer, reference)
         return metrics.classification(answer, reference, sample.all_classes)
 
+    def _source(self, request: Request) -> Source:
+        return Source(request.data or from_hub(), self._tasks, self.even)
+
     def _rows(self, request: Request) -> list[Row]:
         """The first ``limit`` rows of each subset, subsets in the benchmark's order."""
-        source = Source(request.data or from_hub(), self._tasks, self.even)
-        tasks = tuple(dict.fromkeys(self._task(subset) for subset in request.subsets)) or source.present
+        source = self._source(request)
+        named = tuple(dict.fromkeys(self._task(subset) for subset in request.subsets))
+        needed = {self._task(subset) for subset in request.subsets if subset not in request.optional}
+        tasks = [task for task in named if task in source.present or task in needed] or named or source.present
         lacking = [task for task in tasks if task not in source.present]
         if lacking:
             raise BenchmarkError(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import hub
 from benchmarks.base import BenchmarkError
-from benchmarks.data_files import DataPath, are_texts, check_columns, count_of, text_of, wrong_value
+from benchmarks.data_files import PACKED, DataPath, are_texts, check_columns, count_of, text_of, wrong_value
 
 DATA_SET, ARCHIVE = "THUDM/LongBench", "data.zip"
 HINT = f"download {ARCHIVE} of {DATA_SET} elsewhere, unpack it, and give its SUBSET.jsonl files with --data FOLDER"
@@ -61,7 +61,8 @@ class Source:
     def _names(self, path: Path) -> dict[str, str]:
         """Places of the .jsonl files by name."""
         if self._archive is None:
-            return {file.name: str(file) for file in DataPath(path, FOLDER, self._flag).files(".jsonl")}
+            files = DataPath(path, FOLDER, self._flag).files(".jsonl")
+            return {file.name.removesuffix(PACKED): str(file) for file in files}
         try:
             with zipfile.ZipFile(path) as archive:
                 return {name.rpartition("/")[2]: name for name in archive.namelist()}
@@ -91,7 +92,7 @@ class Source:
 
     def _lines(self, place: str) -> Iterator[bytes]:
         if self._archive is None:
-            with open(place, "rb") as file:
+            with DataPath(Path(place), FOLDER, self._flag).open() as file:
                 yield from file
         else:
             with zipfile.ZipFile(self._archive) as archive, archive.open(place) as member:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import hub
 from benchmarks.base import BenchmarkError
-from benchmarks.data_files import DataPath, are_texts, check_columns, count_of, text_of, wrong_value
+from benchmarks.data_files import DataPath, are_texts, check_columns, count_of, kind, text_of, wrong_value
 
 DATA_SET = "rajpurkar/squad_v2"
 #: of a JSON line; ``answers`` may be called ``answer``
@@ -49,7 +49,7 @@ def read_passages(path: Path) -> Passages:
     """The passages of ``--data``. Raises :class:`BenchmarkError` with the place of the first fault, on files of two
     kinds, and if no question has an answer."""
     files = DataPath(path, EXPECTED).files(".json", ".jsonl") if path.is_dir() else [path]
-    kinds = {file.suffix for file in files}
+    kinds = {kind(file) for file in files}
     if len(kinds) != 1 or not kinds <= {".json", ".jsonl"}:
         raise DataPath(path, EXPECTED).error("is in no known format")
     whole = kinds == {".jsonl"}

@@ -11,7 +11,7 @@ from benchmarks import lmeval_prompts
 from benchmarks.base import Benchmark, BenchmarkError, Request, Sample, Score, Text, content_hash
 from benchmarks.prompt_lengths import check_prompt_lengths
 from benchmarks.registry import register
-from benchmarks.ruler.rows import as_samples, choose, read_rows, score, slack
+from benchmarks.ruler.rows import as_samples, choose, read_rows, score, slack, without_rows
 from benchmarks.ruler.source_texts import SOURCES
 from benchmarks.ruler.tasks.plan import Draft, Filler, Plan, Stream
 from benchmarks.ruler.tasks.words import wonderwords_version
@@ -94,16 +94,18 @@ class Ruler(Benchmark):
                 SOURCES[subset].load(request.data)
 
     def notes(self, request: Request) -> tuple[str, ...]:
-        if request.subsets or (request.data is not None and not request.data.is_dir()):
-            return ()
-        lacking = [name for name in self.subsets if name not in self._wanted(request)]
+        if request.data is not None and not request.data.is_dir():
+            rows = read_rows(request.data, self.subsets) if request.optional else []
+            return without_rows(rows, request, f"--data {request.data}")
+        requested = request.subsets or self.subsets
+        lacking = [name for name in requested if name not in self._wanted(request)]
         if not lacking:
             return ()
         files = ", ".join(dict.fromkeys(SOURCES[name].files[0] for name in lacking))
+        hub = "" if request.subsets else ", or name them with --subset to take the texts from the Hugging Face hub"
         return (
-            f"ruler: {len(lacking)} of {len(self.subsets)} subsets not run because their texts are missing: "
-            f"{', '.join(lacking)}. Give a folder with {files} as --data, or name them with --subset to take the texts "
-            "from the Hugging Face hub.",
+            f"ruler: {len(lacking)} of {len(requested)} subsets not run because their texts are missing: "
+            f"{', '.join(lacking)}. Give a folder with {files} as --data{hub}.",
         )
 
     def samples(self, request: Request, text: Text) -> list[Sample]:
@@ -128,9 +130,13 @@ class Ruler(Benchmark):
         return score(sample, prediction)
 
     def _wanted(self, request: Request) -> list[str]:
-        """The subsets named; without names those that need no texts or have them in the ``--data`` folder."""
+        """The subsets named, without optional ones whose texts are missing; without names those that need no texts or
+        have them in the ``--data`` folder."""
         if request.subsets:
-            return [name for name in self.subsets if name in request.subsets]
+            named = [name for name in self.subsets if name in request.subsets]
+            texts = {SOURCES[name] for name in named if name in SOURCES and name in request.optional}
+            lacking = {source for source in texts if source.lacking(request.data)}
+            return [name for name in named if name not in request.optional or SOURCES.get(name) not in lacking] or named
         found = [name for name, source in SOURCES.items() if request.data is not None and source.found(request.data)]
         if request.data is not None and not found:
             files = ", ".join(dict.fromkeys(source.files[0] for source in SOURCES.values()))
@@ -146,7 +152,7 @@ class Ruler(Benchmark):
                 f"--data {path} has rows of one length, got --length {','.join(map(str, request.lengths))}; give one"
             )
         rows = read_rows(path, self.subsets)
-        chosen = choose(rows, self.subsets, request.subsets, request.limit, f"--data {path}")
+        chosen = choose(rows, self.subsets, request, f"--data {path}")
         return as_samples(chosen, request.lengths[0] if request.lengths else None)
 
     def _stream(self, subset: str, length: int, request: Request, count: int, text: Text) -> list[Sample]:

@@ -12,7 +12,7 @@ from benchmarks.data_files import DataPath
 from benchmarks.prompt_lengths import check_prompt_lengths
 from benchmarks.registry import register
 from benchmarks.ruler.benchmark import Ruler
-from benchmarks.ruler.rows import COLUMNS, EXPECTED, as_samples, checked, choose, read_rows, score, slack
+from benchmarks.ruler.rows import COLUMNS, EXPECTED, as_samples, checked, choose, read_rows, score, slack, without_rows
 
 DATA_SET = "simonjegou/ruler"
 
@@ -38,15 +38,18 @@ class PublishedRuler(Benchmark):
 
     def check(self, request: Request) -> None:
         super().check(request)
-        choose(self._rows(request), self.subsets, request.subsets, request.limit, self._place(request))
+        choose(self._rows(request), self.subsets, request, self._place(request))
 
     def check_lengths(self, request: Request) -> None:
         for length in request.lengths:
             if length != self.length:
                 raise BenchmarkError(f"{self.name} has the length {self.length}, got --length {length}; leave it out")
 
+    def notes(self, request: Request) -> tuple[str, ...]:
+        return without_rows(self._rows(request) if request.optional else [], request, self._place(request))
+
     def samples(self, request: Request, text: Text) -> list[Sample]:
-        rows = choose(self._rows(request), self.subsets, request.subsets, request.limit, self._place(request))
+        rows = choose(self._rows(request), self.subsets, request, self._place(request))
         return as_samples(rows, self.length, self.name)
 
     def check_samples(self, request: Request, samples: Sequence[Sample], text: Text) -> None:

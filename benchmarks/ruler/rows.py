@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.base import BenchmarkError, Sample, Score, content_hash
-from benchmarks.data_files import DataPath, are_texts, check_columns, count_of, text_of, wrong_value
+from benchmarks.base import BenchmarkError, Request, Sample, Score, content_hash, left_out
+from benchmarks.data_files import DataPath, are_texts, check_columns, count_of, kind, text_of, wrong_value
 
 COLUMNS = ("context", "question", "answer_prefix", "answer", "task", "max_new_tokens")
 EXPECTED = f"a .jsonl or .parquet file with the columns {', '.join(COLUMNS)}"
@@ -31,7 +31,7 @@ def read_rows(path: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
     has a value of the wrong type, or names a task that is not in ``tasks``.
     """
     given = DataPath(path, EXPECTED)
-    found = given.parquet() if path.suffix == ".parquet" else given.json_lines()
+    found = given.parquet() if kind(path) == ".parquet" else given.json_lines()
     rows = [checked(row, place, tasks) for place, row in found]
     if not rows:
         raise BenchmarkError(f"--data {path} has no rows; its lines need the columns {', '.join(COLUMNS)}")
@@ -53,17 +53,23 @@ def checked(row: dict[str, Any], place: str, tasks: Sequence[str]) -> dict[str, 
     return {**{name: row[name] for name in COLUMNS}, "answer": answers}
 
 
-def choose(
-    rows: list[dict[str, Any]], tasks: Sequence[str], wanted: Sequence[str], limit: int | None, place: str
-) -> list[dict[str, Any]]:
-    """The first ``limit`` rows of each wanted task (by default of every task that has rows), in the file's order."""
+def choose(rows: list[dict[str, Any]], tasks: Sequence[str], request: Request, place: str) -> list[dict[str, Any]]:
+    """The first ``limit`` rows of each requested task (by default of every task that has rows), in the file's order."""
     present = [name for name in tasks if any(row["task"] == name for row in rows)]
-    for name in wanted:
+    wanted = [name for name in request.subsets if name in present or name not in request.optional]
+    for name in wanted or request.subsets:
         if name not in present:
             raise BenchmarkError(f"{place} has no rows of {name}; it has {', '.join(present)}")
     by_task = {name: [row for row in rows if row["task"] == name] for name in wanted or present}
-    chosen = {id(row) for task_rows in by_task.values() for row in task_rows[:limit]}
+    chosen = {id(row) for task_rows in by_task.values() for row in task_rows[: request.limit]}
     return [row for row in rows if id(row) in chosen]
+
+
+def without_rows(rows: list[dict[str, Any]], request: Request, place: str) -> tuple[str, ...]:
+    """The note about requested subsets that have no rows, if there are any."""
+    present = {row["task"] for row in rows}
+    lacking = [name for name in request.subsets if name in request.optional and name not in present]
+    return left_out(request, lacking, place)
 
 
 def as_samples(rows: list[dict[str, Any]], length: int | None, source: str = "ruler") -> list[Sample]:

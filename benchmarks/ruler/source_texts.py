@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import hub
 from benchmarks.base import BenchmarkError, content_hash
-from benchmarks.data_files import DataPath
+from benchmarks.data_files import PACKED, DataPath, without_copies
 
 
 class Question(NamedTuple):
@@ -61,10 +61,17 @@ class Source:
         # glob silently skips a folder that cannot be listed
         DataPath(folder, f"a folder with {self.files[0]} ({self.form})").files()
         for pattern in self.files:
-            files = sorted(path for path in folder.glob(pattern) if path.is_file())
+            found = (path for name in (pattern, pattern + PACKED) for path in folder.glob(name))
+            files = without_copies(path for path in found if path.is_file())
             if files:
                 return files
         return []
+
+    def lacking(self, folder: Path | None) -> bool:
+        """Whether it cannot be had: not in the folder, or without one not from the hub."""
+        if folder is not None:
+            return not self.found(folder)
+        return _not_on_hub(self)
 
     def load(self, folder: Path | None) -> Loaded:
         """From a folder, or from the hub if there is none. Raises :class:`BenchmarkError` if it is missing or in no
@@ -86,6 +93,15 @@ def _from_hub(source: Source) -> Loaded:
     name, config, split = source.hub
     rows = hub.rows(name, config, split, f"give a folder with {source.files[0]} ({source.form}) as --data FOLDER")
     return _parsed(source, [rows], f"the data set {name}")
+
+
+@lru_cache(maxsize=8)
+def _not_on_hub(source: Source) -> bool:
+    try:
+        _from_hub(source)
+    except BenchmarkError:
+        return True
+    return False
 
 
 @lru_cache(maxsize=8)

@@ -168,7 +168,9 @@ Options = Annotated[
     help_text("METHOD.NAME=VALUE; several values are several variants"),
 ]
 Lengths = Annotated[Positives, help_text("context lengths in tokens (default: the benchmark's)")]
-Subsets = Annotated[Names, help_text("subsets (default: all that can be run)")]
+Subsets = Annotated[
+    Names, help_text("subsets, groups of them, or what several names begin with (default: all that can be run)")
+]
 Model = Annotated[Text, help_text("embedded name, folder, or Hugging Face name")]
 Device = Annotated[Text, help_text("auto, cpu, cuda, cuda:N")]
 Dtype = Annotated[Text, help_text("auto, float32, bfloat16, float16, float64")]

@@ -129,19 +129,18 @@ def resolve(config: RunConfig) -> Job:
 
 
 def _request_for(benchmark: Benchmark, config: RunConfig, wanted: list[Benchmark]) -> Request:
-    known = {subset for other in wanted for subset in (*other.subsets, *other.groups)}
-    for subset in config.subset:
-        if subset not in known:
-            raise HarnessError(unknown("subset", subset, sorted(known)))
-    named = {**{subset: (subset,) for subset in benchmark.subsets}, **benchmark.groups}
-    own = tuple(dict.fromkeys(subset for asked in config.subset for subset in named.get(asked, ())))
+    for name in config.subset:
+        if not any(other.subsets_named(name) for other in wanted):
+            known = {subset for other in wanted for subset in (*other.subsets, *other.groups)}
+            raise HarnessError(unknown("subset", name, sorted(known)))
+    own = tuple(dict.fromkeys(subset for name in config.subset for subset in benchmark.subsets_named(name)))
     if config.subset and not own:
         raise HarnessError(f"--subset names none of {benchmark.name}'s subsets: {', '.join(benchmark.subsets)}")
     limit = config.limit
     if limit is None and config.model in EMBEDDED and not _rows_given(config):
         limit = EMBEDDED_LIMIT
     data = config.data if len(wanted) == 1 or benchmark.needs_data else None
-    return Request(config.length, own, limit, data, config.seed)
+    return Request(config.length, own, limit, data, config.seed, frozenset(own) - {*config.subset})
 
 
 def _samples(benchmark: Benchmark, request: Request, prompts: Prompts) -> list[Sample]:

@@ -61,8 +61,9 @@ def agreement(config: AgreementConfig) -> AgreementFigures:
     means; where there is none at all it is null."""
     for path in config.plugin:
         load_plugin(path)
-    request = Request(config.length, config.subset, config.limit, config.data, config.seed)
     benchmark = _benchmark(config)
+    subsets = tuple(subset for name in config.subset for subset in benchmark.subsets_named(name) or (name,))
+    request = Request(config.length, subsets, config.limit, config.data, config.seed)
     benchmark.check(request)
     names = config.method if {REPEAT, "all"} & {*config.method} else (*config.method, REPEAT)
     asked = RunConfig(method=names, budget=("head",), removed=(config.removed,), option=config.option)

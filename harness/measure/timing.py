@@ -132,7 +132,8 @@ def _row(bench: Sweep, config: SweepConfig, length: int, new_tokens: int) -> Swe
 def on_samples(config: SamplesConfig) -> SamplesFigures:
     """Time the shared sweep on real samples and keep their texts, so that another harness can run the same ones."""
     source = benchmarks.registry.get(config.benchmark)
-    request = Request((config.length,), config.subset, config.limit)
+    subsets = tuple(subset for name in config.subset for subset in source.subsets_named(name) or (name,))
+    request = Request((config.length,), subsets, config.limit)
     source.check(request)
     bench = Sweep(config.model, config.method, config.device, config.dtype, request.lengths)
     samples = source.samples(request, bench.prompts.text)

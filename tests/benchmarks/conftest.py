@@ -52,7 +52,7 @@ def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> None:
     """No test sees the hub as another one left it."""
-    for remembered in (hub._rows, source_texts._from_hub):
+    for remembered in (hub._rows, source_texts._from_hub, source_texts._not_on_hub):
         remembered.cache_clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -81,6 +82,38 @@ def test_line_ends_and_a_byte_order_mark_change_nothing(name: str, ending: str, 
     other = {**ROWS[name], "id": "2", "question": "Why?"}
     lines = [JSON(row, ensure_ascii=False) for row in (ROWS[name], other)]
     read(name, data_of(name, tmp_path / "a", ("\ufeff" + ending.join([*lines, ""])).encode()))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_packed_files_are_read(name: str, tmp_path: Path) -> None:
+    def pack(content: bytes) -> Path:
+        folder = tmp_path / str(len(content))
+        data = data_of(name, folder, content)
+        (path,) = folder.iterdir()
+        packed = path.rename(f"{path}.gz")
+        return data if data.is_dir() else packed
+
+    rows = [ROWS[name], {**ROWS[name], "id": "2", "question": "Why?"}]
+    whole = gzip.compress("\n".join(map(JSON, rows)).encode())
+    read(name, pack(whole))
+    for damaged in (whole[:-20], b"no gzip"):
+        assert "cannot be unpacked: " in refusal(name, pack(damaged))
+    assert ".jsonl.gz, line 2: " in refusal(name, pack(gzip.compress(JSON(ROWS[name]).encode() + b"\n{}")))
+
+
+def test_a_packed_copy_beside_its_file_is_not_read_twice(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}')
+    for packed in ("a.jsonl.gz", "b.jsonl.gz"):
+        (tmp_path / packed).write_bytes(gzip.compress(b'{"text": "two"}'))
+    assert read_texts(tmp_path) == ["one", "two"]
+    assert DataPath(tmp_path, "").files(".jsonl") == [tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"]
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if name != "fidelity:text"])
+def test_a_file_of_another_format_is_told_which_is_wanted(name: str, tmp_path: Path) -> None:
+    found = refusal(name, data_of(name, tmp_path, b"context,question,answer\nc,q,a\n"))
+    assert ", line 1: not valid JSON (" in found and "; give " in found
+    assert all(column in found for column in ROWS[name] if column not in ("id", "answer"))
 
 
 NOT_EMPTY = "must be a text that is not empty, got "
@@ -200,4 +233,4 @@ def test_characters_that_look_like_line_ends_stay_in_a_row(tmp_path: Path) -> No
 
 
 def test_a_pair_of_surrogates_is_a_character() -> None:
-    assert parse_json('"\\ud83d\\ude00"', "here") == "\U0001f600"
+    assert parse_json('"\\ud83d\\ude00"', "here", "") == "\U0001f600"

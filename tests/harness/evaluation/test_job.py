@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.base import BenchmarkError
 from harness.config.run_config import RunConfig
+from harness.errors import HarnessError
 from harness.evaluation import job
 from harness.evaluation.evaluator import Evaluator
 from tests.harness.driving import QUICK, Runs, contents
@@ -192,6 +193,13 @@ def test_rows_of_another_length_than_their_name_says(
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
     with pytest.raises(BenchmarkError, match="ruler-16k has 16,384 tokens, but ruler-16k/vt/data/0-"):
         named(benchmark="ruler-16k", data=str(tmp_path / "rows.jsonl"), method="knorm")
+
+
+def test_a_name_for_several_subsets_takes_them_all(named: Callable[..., Path]) -> None:
+    needles = {"benchmark": "needles", "length": "320", "limit": "1", "method": "knorm"}
+    assert named(**needles, subset="keys") == named(**needles, subset="keys_1,keys_2,keys_4,keys_8") == named(**needles)
+    with pytest.raises(HarnessError, match="unknown subset 'keys_12'"):
+        named(**needles, subset="keys_12")
 
 
 def test_a_threshold_of_minus_infinity_is_written_and_read_again(runs: Runs, unloaded: Callable[[], None]) -> None:
