@@ -76,6 +76,7 @@ def test_published_rows_of_the_hub(name: str, length: int, text: Text, monkeypat
     rows = [row(), row(task="vt", max_new_tokens=30, answer=["AB", "CD"]), row(question="Who? ", answer=["me"])]
     monkeypatch.setattr(hub, "rows", lambda *args: asked.append(args) or rows)
     benchmark = get(name)
+    assert benchmark.default_lengths == (length,)
     benchmark.check(Request())
     found = benchmark.samples(Request(), text)
     assert {args[:3] for args in asked} == {("simonjegou/ruler", str(length), "test")}
